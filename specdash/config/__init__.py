@@ -1,0 +1,1 @@
+"""What the operator wrote: settings, hosts, profiles, secrets by reference."""

@@ -1,0 +1,1 @@
+"""The embedded simulated GPU host, for trying specdash out and for tests."""

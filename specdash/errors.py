@@ -1,0 +1,100 @@
+"""The one error tree. Each error is a sentence with a next step, and maps to an exit code.
+
+SpecdashError                     exit
+├── UsageError                    UNKNOWN      the command line is off
+├── ConfigError                   UNKNOWN      config, profile or secret: file, line, key, nearest valid key
+├── LinkError                     UNREACHABLE  the host cannot be reached
+│   ├── HostUnknown                            no such host in config or ssh config, or name resolution
+│   ├── HostKeyUnknown                         never seen; carries the fingerprint to ask about
+│   ├── HostKeyChanged                         refused; carries the known_hosts line to remove
+│   ├── AuthRefused                            no key or agent was accepted
+│   ├── SshConfigUnsupported                   asyncssh cannot read what OpenSSH can
+│   ├── NoPython                               the interpreter on the host is missing or too old
+│   └── LinkLost                               it was up and went away; the result of a call is unknown
+├── RemoteError                   CRITICAL     the agent answered with an error (code, sentence)
+├── HttpError                     CRITICAL     the engine's port: refused, timed out, closed in the middle
+├── Refused                       REFUSED      a check blocks it, read-only, or not confirmed
+└── ActionFailed                  CRITICAL     launch, stop or switch failed; says what is left
+"""
+
+from __future__ import annotations
+
+from specdash.exits import Exit
+
+
+class SpecdashError(Exception):
+    """`sentence` says what happened, `step` what to do next (may be empty)."""
+
+    exit: Exit = Exit.UNKNOWN
+
+    def __init__(self, sentence: str, step: str = "") -> None:
+        self.sentence = sentence
+        self.step = step
+        super().__init__(f"{sentence} {step}".strip())
+
+
+class UsageError(SpecdashError):
+    exit = Exit.UNKNOWN
+
+
+class ConfigError(SpecdashError):
+    exit = Exit.UNKNOWN
+
+
+class LinkError(SpecdashError):
+    exit = Exit.UNREACHABLE
+
+
+class HostUnknown(LinkError):
+    pass
+
+
+class HostKeyUnknown(LinkError):
+    """`fingerprint` is `SHA256:…`; `known_hosts_line` is what accepting it appends to known_hosts."""
+
+    def __init__(self, sentence: str, step: str = "", *, fingerprint: str, known_hosts_line: str) -> None:
+        super().__init__(sentence, step)
+        self.fingerprint = fingerprint
+        self.known_hosts_line = known_hosts_line
+
+
+class HostKeyChanged(LinkError):
+    pass
+
+
+class AuthRefused(LinkError):
+    pass
+
+
+class SshConfigUnsupported(LinkError):
+    pass
+
+
+class NoPython(LinkError):
+    pass
+
+
+class LinkLost(LinkError):
+    pass
+
+
+class RemoteError(SpecdashError):
+    """The agent's own error. `code` is a short stable word (`not_found`, `exists`, `denied`, …)."""
+
+    exit = Exit.CRITICAL
+
+    def __init__(self, code: str, sentence: str, step: str = "") -> None:
+        super().__init__(sentence, step)
+        self.code = code
+
+
+class HttpError(SpecdashError):
+    exit = Exit.CRITICAL
+
+
+class Refused(SpecdashError):
+    exit = Exit.REFUSED
+
+
+class ActionFailed(SpecdashError):
+    exit = Exit.CRITICAL

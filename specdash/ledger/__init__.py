@@ -1,0 +1,1 @@
+"""An index over what the hosts' run folders remember."""

@@ -1,0 +1,1 @@
+"""Screens and widgets. Workers post messages; handlers own state."""
