@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""A SIMULATED engine for tests of the supervisor: a process tree, a load, a port and answers like SGLang's.
+
+Not SGLang, and no model: one parent, two children in its session, a "load" of --load seconds, the ready line,
+/generate with meta_info, /metrics, /v1/loads. Flags make it misbehave in ways a real one was seen to.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int, required=True)
+parser.add_argument("--load", type=float, default=0.2)
+parser.add_argument("--die", default="", help="exit code at the end of the load, or a signal name")
+parser.add_argument("--ignore-term", action="store_true")
+parser.add_argument("--ignore-int", action="store_true")
+parser.add_argument("--leak", action="store_true", help="a child in a session of its own that outlives the parent")
+parser.add_argument("--no-bind", action="store_true", help="fail to bind, say ready anyhow, never exit")
+parser.add_argument("--no-children", action="store_true")
+parser.add_argument("--requests", type=int, default=0, help="requests that /v1/loads says are running")
+parser.add_argument("--requests-for", type=float, default=1e9, help="seconds until they are done")
+parser.add_argument("--accept", type=float, default=0.0, help="accept length; 0: no speculation")
+parser.add_argument("--tok-s", type=float, default=500.0)
+parser.add_argument("--die-after", type=float, default=0.0, help="seconds after ready")
+parser.add_argument("--key", default="")
+parser.add_argument("--config", default="")
+parser.add_argument("--role", default="parent")
+args, _ = parser.parse_known_args()
+
+if args.role in ("scheduler", "detokenizer", "leak"):
+    if args.role == "leak":
+        os.setsid()
+    else:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PDEATHSIG, as SGLang's children have
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        time.sleep(60)
+
+
+def say(text):
+    print(time.strftime("[%Y-%m-%d %H:%M:%S] ") + text, flush=True)
+
+
+def child(role):
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--port", "1", "--role", role])
+
+
+began = time.monotonic()
+children = [] if args.no_children else [child("scheduler"), child("detokenizer")]
+if args.leak:
+    children.append(child("leak"))
+
+
+def leave(number, frame):
+    say("SIGTERM received. Draining requests and shutting down...")
+    for one in children:
+        if one is not children[-1] or not args.leak:
+            one.kill()
+    os._exit(0)
+
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN if args.ignore_term else leave)
+if args.ignore_int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+key = args.key
+if args.config:
+    for line in open(args.config):
+        if line.startswith("api-key:"):
+            key = json.loads(line.partition(":")[2])
+say("Load weight begin. avail mem=70.00 GB")
+try:
+    time.sleep(args.load)
+except KeyboardInterrupt:
+    for one in children:
+        one.kill()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+if args.die:
+    say("Scheduler hit an exception: simulated")
+    if args.die.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, args.die))
+    sys.exit(int(args.die))
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, value):
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def allowed(self):
+        return not key or self.headers.get("Authorization") == "Bearer " + key
+
+    def do_GET(self):
+        busy = args.requests if time.monotonic() - began < args.requests_for else 0
+        if not self.allowed():
+            return self.reply(401, {"error": "Unauthorized"})
+        if self.path == "/v1/loads":
+            return self.reply(200, {"loads": [{"num_running_reqs": busy, "num_waiting_reqs": 0}]})
+        if self.path == "/metrics":
+            return self.reply(200, b'sglang:num_running_reqs{model_name="x"} %d.0\n' % busy)
+        return self.reply(404, {})
+
+    def do_POST(self):
+        if not self.allowed():
+            return self.reply(401, {"error": "Unauthorized"})
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        tokens = body["sampling_params"]["max_new_tokens"]
+        took = tokens / args.tok_s
+        time.sleep(took)
+        meta = {"completion_tokens": tokens, "prompt_tokens": 5, "e2e_latency": took}
+        if args.accept:
+            meta["spec_verify_ct"] = max(1, round(tokens / args.accept))
+        return self.reply(200, {"text": "x", "meta_info": meta})
+
+
+class Server(ThreadingHTTPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+if args.no_bind:
+    say("ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use" % args.port)
+    say("The server is fired up and ready to roll!")
+    while True:
+        time.sleep(60)
+try:
+    server = Server(("127.0.0.1", args.port), Handler)
+except OSError:
+    say("ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use" % args.port)
+    say("The server is fired up and ready to roll!")
+    sys.exit(3)
+say("INFO:     Uvicorn running on http://127.0.0.1:%d (Press CTRL+C to quit)" % args.port)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+say("The server is fired up and ready to roll!")
+if args.die_after:
+    time.sleep(args.die_after)
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    time.sleep(60)
