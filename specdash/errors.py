@@ -10,6 +10,7 @@ SpecdashError                     exit
 │   ├── AuthRefused                            no key or agent was accepted
 │   ├── SshConfigUnsupported                   asyncssh cannot read what OpenSSH can
 │   ├── NoPython                               the interpreter on the host is missing or too old
+│   ├── HostBusy                               no session or login is free there; try again, it is not down
 │   └── LinkLost                               it was up and went away; the result of a call is unknown
 ├── RemoteError                   CRITICAL     the agent answered with an error (code, sentence)
 ├── HttpError                     CRITICAL     the engine's port: refused, timed out, closed in the middle
@@ -74,6 +75,10 @@ class NoPython(LinkError):
     pass
 
 
+class HostBusy(LinkError):
+    pass
+
+
 class LinkLost(LinkError):
     pass
 
@@ -89,7 +94,13 @@ class RemoteError(SpecdashError):
 
 
 class HttpError(SpecdashError):
+    """`word` says which: refused, timeout, closed, reset, too_big, tls, unreachable, bad_request."""
+
     exit = Exit.CRITICAL
+
+    def __init__(self, sentence: str, step: str = "", *, word: str = "") -> None:
+        super().__init__(sentence, step)
+        self.word = word
 
 
 class Refused(SpecdashError):

@@ -39,12 +39,17 @@ class TailChunk:
 
 @dataclass(frozen=True, slots=True)
 class TailPosition:
-    """Where to resume: same device and inode → from `offset`; else from 0 with a new generation."""
+    """Where to resume: same device and inode → from `offset`; else from 0 with a new generation.
+
+    `before`: the last up to 64 bytes before `offset`, when known. They tell a file that was truncated and grew
+    again, or got a used inode number, from the one that was read.
+    """
 
     offset: int = 0
     device: int = 0
     inode: int = 0
     generation: int = 0
+    before: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
