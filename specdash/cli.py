@@ -1,0 +1,319 @@
+"""The command line: finds the verb, imports only that, and turns errors into sentences and exit codes.
+
+    specdash                      the dashboard
+    specdash --check [TARGET …]   the probe (the same as `specdash check`)
+    specdash VERB …               one module in `specdash.verbs` each
+
+A verb's module has `add_arguments(parser)` and `run(args, context) -> Exit` (plain, or a coroutine); its
+docstring is the long help, `EXAMPLES` (optional) the examples below it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from specdash.exits import Exit
+
+if TYPE_CHECKING:
+    import argparse
+
+    from specdash.errors import SpecdashError
+
+VERBS: dict[str, tuple[str, str]] = {
+    "check": (
+        "specdash.verbs.check",
+        "probe hosts and servers; exit 0, 1, 2, 3 as monitoring systems expect",
+    ),
+    "status": ("specdash.verbs.status", "what runs where, now"),
+    "launch": ("specdash.verbs.launch", "start a profile, detached from this terminal"),
+    "logs": ("specdash.verbs.logs", "the log of a run, from its first byte"),
+    "stop": ("specdash.verbs.stop", "stop a run, with proof that nothing is left"),
+    "switch": ("specdash.verbs.switch", "replace the running profile; the old one comes back if it fails"),
+    "try": ("specdash.verbs.try_verb", "bench several drafters, one after the other"),
+    "runs": ("specdash.verbs.runs", "past runs"),
+    "show": ("specdash.verbs.show", "one run: settings, phases, numbers, end"),
+    "probe": ("specdash.verbs.probe", "ask the installed SGLang for its algorithms and flags"),
+    "preflight": ("specdash.verbs.preflight", "whether a profile would start, without starting it"),
+    "fit": ("specdash.verbs.fit", "whether a drafter fits a target"),
+    "explain": ("specdash.verbs.explain", "why a log ended as it did"),
+    "serve": ("specdash.verbs.serve", "show the state over HTTP on this machine"),
+    "profile": ("specdash.verbs.profile", "list, show, check, import, diff launch profiles"),
+    "config": ("specdash.verbs.config_verb", "make, show and check the config file"),
+    "hosts": ("specdash.verbs.hosts", "hosts that specdash knows, without connecting"),
+    "demo": ("specdash.demo.verb", "a simulated GPU host to try everything on"),
+    "doctor": ("specdash.verbs.doctor", "what works here, and a support bundle without secrets"),
+    "completion": ("specdash.verbs.completion", "completion for bash, zsh and fish"),
+}
+"""Verb → (module, one-line help). A verb is there when its module is: nothing is imported to know that."""
+
+GLOBAL_HELP = """\
+  --check [TARGET …]  same as `specdash check`
+  --read-only         refuse everything that changes a host
+  --config FILE       other config file (also SPECDASH_CONFIG)
+  --version           print the version
+  -h, --help          this text; `specdash VERB --help` for one verb"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code. Never a traceback for an expected error."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["-V"]):
+        return _version()
+    from specdash.errors import SpecdashError
+
+    _soft_streams()
+    try:
+        return int(_main(words))
+    except SpecdashError as problem:
+        return _complain(problem)
+    except KeyboardInterrupt:
+        print("specdash: interrupted", file=sys.stderr)
+        return int(Exit.INTERRUPTED)
+    except SystemExit as done:  # argparse's --help
+        return done.code if isinstance(done.code, int) else int(Exit.OK)
+    except BrokenPipeError:
+        return _quiet_pipe()
+    except Exception as problem:
+        return _unexpected(problem)
+
+
+def available() -> dict[str, tuple[str, str]]:
+    """The verbs whose module is there."""
+    from importlib.util import find_spec
+
+    found = {}
+    for verb, (module, text) in VERBS.items():
+        try:
+            if find_spec(module) is not None:
+                found[verb] = (module, text)
+        except ModuleNotFoundError:
+            continue
+    return found
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb; imports its module."""
+    import argparse
+    from importlib import import_module
+
+    module = import_module(VERBS[verb][0])
+    parser = _parser_class()(
+        prog=f"specdash {verb}",
+        description=(module.__doc__ or VERBS[verb][1]).strip(),
+        epilog=getattr(module, "EXAMPLES", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    _common(parser)
+    return parser
+
+
+def _main(words: list[str]) -> int:
+    verb, rest, options = _split(words)
+    if options.get("version"):
+        return _version()
+    if options.get("help"):
+        print(_help())
+        return Exit.OK
+    if verb is None:
+        return _interactive(options)
+    parser = verb_parser(verb)
+    args = parser.parse_args(rest)
+    from importlib import import_module
+
+    from specdash.verbs.context import Context
+
+    context = Context(
+        config=getattr(args, "config", None) or options.get("config"),
+        read_only=bool(options.get("read_only") or getattr(args, "read_only", False)),
+        json=bool(getattr(args, "json", False)),
+        yes=bool(getattr(args, "yes", False)),
+        confirmed=getattr(args, "confirm", "") or "",
+    )
+    result = import_module(VERBS[verb][0]).run(args, context)
+    if hasattr(result, "__await__"):
+        import asyncio
+
+        result = asyncio.run(_awaited(result))
+    sys.stdout.flush()
+    return Exit.OK if result is None else int(result)
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _split(words: list[str]) -> tuple[str | None, list[str], dict[str, Any]]:
+    """(verb, its words, global options). Global options come before the verb."""
+    options: dict[str, Any] = {}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--check":
+            return _known("check"), words[at + 1 :], options
+        if word in ("-h", "--help"):
+            options["help"] = True
+        elif word in ("-V", "--version"):
+            options["version"] = True
+        elif word == "--read-only":
+            options["read_only"] = True
+        elif word == "--config" and at + 1 < len(words):
+            at += 1
+            options["config"] = words[at]
+        elif word.startswith("--config=") and word != "--config=":
+            options["config"] = word.split("=", 1)[1]
+        elif word == "help" and at + 1 < len(words):
+            return _known(words[at + 1]), ["--help"], options
+        elif word.startswith("-"):
+            raise _usage(
+                f"unknown option {word}.", word, ["--check", "--config", "--read-only", "--version", "--help"]
+            )
+        else:
+            return _known(word), words[at + 1 :], options
+        at += 1
+    return None, [], options
+
+
+def _known(verb: str) -> str:
+    if verb in available():
+        return verb
+    raise _usage(f'no verb "{verb}".', verb, list(available()))
+
+
+def _usage(sentence: str, word: str, known: list[str]) -> SpecdashError:
+    from specdash.config.keys import did_you_mean
+    from specdash.errors import UsageError
+
+    return UsageError(sentence, did_you_mean(word, known) or "See specdash --help.")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    """Options that every verb has; one that the verb brought itself stays."""
+    taken = {option for action in parser._actions for option in action.option_strings}
+    for flags, kwargs in (
+        (("--json",), {"action": "store_true", "help": "machine-readable output"}),
+        (("-y", "--yes"), {"action": "store_true", "help": "do not ask; needed where nobody can answer"}),
+        (("--confirm",), {"metavar": "NAME", "help": "the name that a dangerous action asks to be typed"}),
+        (("--read-only",), {"action": "store_true", "help": "refuse everything that changes a host"}),
+        (("--config",), {"metavar": "FILE", "help": "other config file"}),
+    ):
+        free = [flag for flag in flags if flag not in taken]
+        if flags[-1] in free:
+            parser.add_argument(*free, **kwargs)  # type: ignore[arg-type]
+
+
+def _parser_class() -> type[argparse.ArgumentParser]:
+    import argparse
+
+    from specdash.errors import UsageError
+
+    class Parser(argparse.ArgumentParser):
+        """Usage errors are ours (exit 3): a monitoring system reads argparse's 2 as CRITICAL."""
+
+        def error(self, message: str) -> Any:
+            raise UsageError(f"{message}.", f"See {self.prog} --help.")
+
+        def exit(self, status: int = 0, message: str | None = None) -> Any:
+            if message:
+                self._print_message(message, sys.stderr)
+            raise SystemExit(int(Exit.UNKNOWN) if status else 0)
+
+    return Parser
+
+
+def _help() -> str:
+    verbs = available()
+    lines = [f"  {verb:<12}{text}" for verb, (_, text) in verbs.items()]
+    return "\n".join(
+        [
+            "usage: specdash [--read-only] [--config FILE] [VERB …]",
+            "",
+            "Mission control for speculative decoding on SGLang hosts. Without a verb: the dashboard.",
+            "",
+            "verbs:",
+            *lines,
+            "",
+            "options:",
+            GLOBAL_HELP,
+        ]
+    )
+
+
+def _version() -> int:
+    from specdash import __version__
+
+    print(f"specdash {__version__}")
+    return Exit.OK
+
+
+def _interactive(options: dict[str, Any]) -> int:
+    from specdash.errors import UsageError
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the dashboard needs a terminal.", "Without one, use: specdash --check")
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    from specdash.verbs.context import Context
+
+    context = Context(config=options.get("config"), read_only=bool(options.get("read_only")))
+    context.settings  # noqa: B018  a bad config file is a sentence here, not a broken screen
+    if find_spec("specdash.tui.app") is None:
+        raise UsageError("this build has no dashboard.", "Use: specdash --check")
+    return int(import_module("specdash.tui.app").run(context) or 0)
+
+
+def _soft_streams() -> None:
+    """A character that the terminal's encoding lacks is replaced, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is None:
+            continue
+        utf8 = (getattr(stream, "encoding", "") or "").lower().replace("-", "") == "utf8"
+        if not utf8:
+            from specdash.verbs import ascii_only
+
+            ascii_only.register()
+        reconfigure(errors="surrogateescape" if utf8 else "specdash-ascii")
+
+
+def _complain(problem: SpecdashError) -> int:
+    # Text from a host or a file may hold line breaks and control characters: one line, nothing to act on.
+    text = " ".join(f"{problem.sentence} {problem.step}".split())
+    text = "".join(c if c.isprintable() else "�" for c in text)
+    print(f"specdash: {text}", file=sys.stderr)
+    return int(problem.exit)
+
+
+def _quiet_pipe() -> int:
+    """`specdash … | head`: the reader left, which is no error of ours."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _unexpected(problem: BaseException) -> int:
+    """One line, and the trace in a 0600 file: an operator can send that, and a monitor shows the line."""
+    import os
+    import tempfile
+    import traceback
+
+    trace = "".join(traceback.format_exception(problem))
+    try:
+        from specdash.config import paths
+
+        folder = paths.state_dir() / "errors"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(".txt", "error-", folder)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(trace)
+        where = f"The trace is in {name}; specdash doctor --bundle takes it along."
+    except OSError:
+        where = "The trace could not be saved."
+    first = (str(problem).splitlines() or [""])[0][:300]
+    print(f"specdash: unexpected {type(problem).__name__}: {first}. {where}", file=sys.stderr)
+    return int(Exit.UNKNOWN)
