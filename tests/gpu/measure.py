@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from specdash.host.remote import gpu, gpu_board, gpu_smi, smi_text
@@ -24,7 +25,11 @@ def cpu_s() -> float:
 
 
 def rss_kb() -> int:
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    return next(
+        int(line.split()[1])
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
 
 
 def measure(board: gpu_board.Board, seconds: int) -> dict:
@@ -46,7 +51,7 @@ def measure(board: gpu_board.Board, seconds: int) -> dict:
     span = time.perf_counter() - t0
     child = 0.0
     if board.smi is not None and board.smi.loop is not None:
-        ticks = open(f"/proc/{board.smi.loop.pid}/stat").read().rsplit(")", 1)[1].split()[11:13]
+        ticks = Path(f"/proc/{board.smi.loop.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         child = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
     own = time.process_time() - own0
     truth = smi_text.gpus(truth_text, gpu_smi.QUERY)

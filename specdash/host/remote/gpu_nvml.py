@@ -1,12 +1,14 @@
 """GPUs through NVML, where this interpreter has `pynvml` (nvidia-ml-py). Python 3.8.
 
-Measured on an H200: memory 8 µs, power 2 ms, utilisation 4 ms, each PCIe counter 21 ms; so PCIe is read apart
-(`pcie`). Each field fails by itself; a field that a card does not support is asked once only. While it is
+Measured on an H200 (driver 580, at full load): one sample 0.5 ms of CPU, the import and NVML itself 21 MB; each
+PCIe counter 21 ms, so PCIe is read apart (`pcie`). Each field fails by itself; a field that a card does not support is asked once only. While it is
 open, NVML holds /dev/nvidia* (a module reload or card reset needs it closed: the sampler closes when unused).
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -31,6 +33,7 @@ class Nvml:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the retired `pynvml` package warns that it is retired
             import pynvml  # type: ignore[import-untyped, unused-ignore]
+        _trim()  # compiling it, where no .pyc can be kept, leaves 12 MB of garbage behind
         self.n: Any = pynvml
         self.dead_fields: Set[Tuple[int, str]] = set()
         self.fixed: Dict[int, Dict[str, Any]] = {}
@@ -158,6 +161,14 @@ class Nvml:
             return call()
         except self.n.NVMLError as e:
             raise NvmlError(getattr(e, "value", 0), str(e)) from e
+
+
+def _trim() -> None:
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ Unknown stays unknown: no table, or a table that hides its processes, is never "
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Callable, Dict, List, Optional, Set
 
 
@@ -61,12 +62,20 @@ def verdict(
 ) -> Dict[str, Any]:
     """Is the run's GPU memory back? {"state": free | held | unproven | none, "sentence", "pids", "mib"}.
 
-    `before`: level per GPU before the run started (MiB). `none`: this machine shows no GPU at all.
+    `none`: this machine shows no GPU at all. `before`: level per GPU before the run started (MiB).
     Where processes are hidden, the level must be back within 512 MiB of `before`.
     """
+    board = board or {}
     now = levels(board)
-    if board is None or now is None or (not now and not (board.get("problem"))):
+    if now is None:
+        problem = str(board.get("problem") or "")
+        if os.path.exists("/proc/driver/nvidia"):
+            text = problem or "The GPUs of this machine cannot be read."
+            return {"state": "unproven", "sentence": text, "pids": {}, "mib": {}}
+    if not now:
         return {"state": "none", "sentence": "No GPU is shown on this machine.", "pids": {}, "mib": {}}
+    if board.get("category") == "stale":
+        return {"state": "unproven", "sentence": str(board.get("problem")), "pids": {}, "mib": {}}
     holds = held(board, pids)
     if holds["pids"]:
         who = ", ".join("pid %s holds %.0f MiB" % pair for pair in sorted(holds["pids"].items()))
