@@ -97,7 +97,10 @@ def answer(sock: socket.socket, handle: Any) -> None:
 
 
 def read_env(folder: str) -> Dict[bytes, bytes]:
-    raw = procs.read_bytes(path(folder, ENV), 4 << 20) or b""
+    return parse_env(procs.read_bytes(path(folder, ENV), 4 << 20) or b"")
+
+
+def parse_env(raw: bytes) -> Dict[bytes, bytes]:
     return dict(part.split(b"=", 1) for part in raw.split(b"\0") if b"=" in part)
 
 

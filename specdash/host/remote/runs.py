@@ -34,6 +34,9 @@ def prepare(
 ) -> Dict[str, Any]:
     """Make the run folder and all in it, start nothing. Safe to repeat: a run that has started is left alone."""
     folder = folder_of(base, str(run.get("id") or ""))
+    if run.get("env_merge"):  # what the profile sets, over what a login on this host has
+        over = folders.parse_env(files.get("env", b""))
+        files = dict(files, env=folders.pack_env(_over_login(over)))
     if not run.get("argv") and not run.get("attach"):
         raise CallError("bad_call", "The run has no command.", "")
     if folders.headline(folder)["phase"] != "created":
@@ -61,6 +64,12 @@ def prepare(
             "denied", "The run folder %s cannot be made: %s." % (folder, error.strerror), step
         ) from None
     return {"folder": folder, "started": False, "set_aside": aside}
+
+
+def _over_login(over: Dict[bytes, bytes]) -> Dict[bytes, bytes]:
+    env = {k: v for k, v in os.environb.items() if not k.startswith((b"SSH_", b"SPECDASH_"))}
+    env.update(over)
+    return env
 
 
 def link_log(wanted: str, log: str, set_aside: bool) -> str:

@@ -6,6 +6,7 @@ to the run's events, so that whoever comes back reads how it went.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -169,7 +170,7 @@ class Stopper:
     def _look(self) -> Dict[str, Any]:
         members = self.kin.members(deep=True)
         left = [name(row) for row in living(members)]
-        zombies = [name(row) for row in members if row["state"] == "Z"]
+        zombies = [name(row) for row in members if row["state"] == "Z" and row["ppid"] != os.getpid()]
         ever = {pid for pid, _ in self.kin.ever}
         gpu = gpuhold.verdict(gpuhold.table(), ever, self.gpu_before)
         port: Dict[str, Any] = {"port": self.port, "free": True, "holders": []}

@@ -47,10 +47,10 @@ class Supervisor:
         self.exited_at: Optional[float] = None
         self.told_leftovers = False
         self.next_deep = 0.0
+        self.began = time.monotonic()
 
     def start(self) -> bool:
         """Start the engine. False: it could not be started, and events.jsonl says why."""
-        before = gpuhold.levels(gpuhold.table())
         env = folders.read_env(self.folder) or dict(os.environb)
         env[MARK] = self.id.encode()
         argv = [os.fsencode(part) for part in self.run["argv"]]
@@ -70,7 +70,7 @@ class Supervisor:
             return False
         row = procs.stat(pid)
         self.child = pid
-        self._adopt_root(pid, row["start"] if row else 0, True, before)
+        self._adopt_root(pid, row["start"] if row else 0, True)
         self.events.add(
             event="started",
             pid=pid,
@@ -79,7 +79,6 @@ class Supervisor:
             pgid=pid,
             boot_id=self.boot,
             own_session=True,
-            gpu_level_mib=before,
             **self._self(),
         )
         return True
@@ -98,7 +97,7 @@ class Supervisor:
                 sentence="Process %d is gone; how it ended is not known." % pid,
             )
             return False
-        self._adopt_root(pid, start, own, None)
+        self._adopt_root(pid, start, own)
         if not said.get("pid"):
             self.events.add(
                 event="started",
@@ -130,7 +129,7 @@ class Supervisor:
 
     subreaper = False
 
-    def _adopt_root(self, pid: int, start: int, own: bool, before: Optional[List[Optional[float]]]) -> None:
+    def _adopt_root(self, pid: int, start: int, own: bool) -> None:
         self.kin = Kin(self.id, pid, start, own)
         self.gpu = GpuReader()
         self.sampler = Sampler(self.kin, folders.path(self.folder, folders.LOG), self.gpu)
@@ -138,7 +137,6 @@ class Supervisor:
         port = (self.run.get("http") or {}).get("port")
         self.stopper = Stopper(self.kin, self.boot, int(port) if port else None, self.events)
         self.stopper.work = self.readiness.work
-        self.stopper.gpu_before = before
         self.stopper.number = self._stop_signal
 
     def _stop_signal(self) -> int:
@@ -172,11 +170,22 @@ class Supervisor:
                     self._see_root(rows)
                 elif self._over(rows, deep, now):
                     break
+            if self.child is not None and self.stopper.gpu_before is None and now - self.began < 4.0:
+                # Read right after the start, long before an engine has imported what allocates: no thread may
+                # be there while we fork.
+                self._gpu_before()
             if now >= sample_at:
                 sample_at = now + SAMPLE_EVERY_S
                 self.samples.add(**self.sampler.take(rows))
         self.samples.add(**self.sampler.take([]))
         self.events.add(event="ended", removed=folders.remove_secrets(self.folder))
+
+    def _gpu_before(self) -> None:
+        self.gpu.poke()
+        level = gpuhold.levels(self.gpu.fresh())
+        if level:
+            self.stopper.gpu_before = level
+            self.events.add(event="gpu_before", level_mib=level)
 
     def _over(self, rows: List[Dict[str, Any]], deep: bool, now: float) -> bool:
         """After the launcher's end: is nothing left (a deep look says so, and no stop is under way)?"""

@@ -1,0 +1,173 @@
+"""Stop a run, with proof: drain → a signal to its launcher alone → deadline → KILL for the rest → what is left.
+
+The run's supervisor on the host does it (a new one is brought when the old was killed), so a stop goes on when
+the link drops. `cleanup` is the same for a run whose launcher died and left processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from specdash.control import hostruns
+from specdash.control.plans import Danger, Plan, Step, StepEvent
+from specdash.errors import ActionFailed, Refused
+from specdash.host.link import Link
+
+DEADLINE_S = 60.0
+
+
+async def plan(
+    link: Link,
+    run_id: str,
+    *,
+    drain_s: float = 0.0,
+    deadline_s: float = DEADLINE_S,
+    requests: int | None = None,
+) -> Plan:
+    """What a stop will do. `requests`: running ones as the monitor last saw them, for the note.
+
+    Raises RemoteError `not_found`, or Refused when nothing of the run is there to stop.
+    """
+    record = await hostruns.record(link, run_id)
+    if record.get("ended") or (record["phase"] == "failed"):
+        raise Refused(f"Run {run_id} has ended already.", "Nothing of it is left.")
+    if record.get("managed_by"):
+        raise Refused(
+            f"{run_id} is managed by {record['managed_by']}.", f"Stop it there: {record.get('stop_with')}."
+        )
+    left = record["phase"] == "exited"
+    port = (record.get("http") or {}).get("port")
+    word = "INT (it is still loading)" if record["phase"] == "starting" else "TERM"
+    steps: list[Step] = []
+    if drain_s and not left:
+        steps.append(Step("drain", "Wait for running requests", f"at most {drain_s:.0f} s", drain_s))
+    if not left:
+        steps.append(
+            Step("signal", "Ask the server to end", f"{word} to pid {record.get('pid')} alone", deadline_s)
+        )
+    steps.append(Step("kill", "KILL what is left of the run", "by identity (boot, pid, start time)", 15.0))
+    steps.append(Step("proof", "Prove that nothing is left", f"processes, GPU memory, port {port}", 20.0))
+    notes = [f"This ends {record.get('profile') or run_id} (pid {record.get('pid')}, port {port})."]
+    if requests:
+        notes.append(
+            f"{requests} requests are running" + ("." if drain_s else " and are given up at the deadline.")
+        )
+    if drain_s:
+        notes.append(
+            "New requests are still accepted while it drains: under steady traffic only the deadline ends it."
+        )
+    return Plan(
+        id=hostruns.new_id(f"stop-{run_id}"),
+        kind="cleanup" if left else "stop",
+        host=link.name,
+        title=f"{'Clean up after' if left else 'Stop'} {record.get('profile') or run_id} on {link.name}",
+        danger=Danger.DESTROYS,
+        steps=tuple(steps),
+        notes=tuple(notes),
+        typed_name=run_id if record.get("adopted") or requests else "",
+        spec={"run_id": run_id, "drain_s": drain_s, "deadline_s": deadline_s},
+    )
+
+
+async def run(link: Link, plan: Plan) -> AsyncIterator[StepEvent]:
+    """Order the stop and follow it. `final` "done" only with the proof; its `data` is the proof."""
+    run_id = str(plan.spec["run_id"])
+    names = [step.name for step in plan.steps]
+    yield StepEvent(plan.id, names[0], "running", "Asking its supervisor.")
+    answer = await hostruns.order(
+        link, run_id, cmd="stop", drain_s=plan.spec["drain_s"], deadline_s=plan.spec["deadline_s"]
+    )
+    if answer.get("ended"):
+        yield StepEvent(
+            plan.id, "proof", "done", str(answer["sentence"]), final="done", data={"proven": True}
+        )
+        return
+    if not answer.get("ok"):
+        raise ActionFailed(f"The supervisor of {run_id} said no: {answer.get('sentence')}")
+    if answer.get("attached"):
+        said = "Its supervisor was gone; a new one took over. The exit code will not be known."
+        yield StepEvent(plan.id, names[0], "running", said)
+    asked = float((answer.get("asked") or {}).get("boot_s") or 0.0)
+    if answer.get("already"):
+        by = (answer.get("asked") or {}).get("by") or "somebody"
+        yield StepEvent(plan.id, names[0], "running", f"A stop by {by} is under way already; following it.")
+    async for event in follow(link, plan.id, run_id, asked):
+        yield event
+
+
+async def follow(link: Link, plan_id: str, run_id: str, asked_boot_s: float) -> AsyncIterator[StepEvent]:
+    """The steps of a stop that was asked for at `asked_boot_s`, to its proof."""
+    async for record, events in hostruns.follow(link, run_id):
+        for event in events:
+            at = float(event.get("boot_s") or 0.0)
+            told = None if at < asked_boot_s else _step(plan_id, event, at)
+            if told is not None:
+                yield told
+                if told.final:
+                    return
+        if record.get("ended") and not record.get("supervisor_alive"):
+            proof = record.get("proof") or {}
+            said = str(proof.get("sentence") or "No process of the run is left.")
+            good = bool(proof.get("proven", True))
+            yield StepEvent(
+                plan_id,
+                "proof",
+                "done" if good else "failed",
+                said,
+                final="done" if good else "failed",
+                data=proof,
+            )
+            return
+        if not record.get("supervisor_alive") and not record.get("ended"):
+            said = "Its supervisor was killed in the middle of the stop."
+            yield StepEvent(
+                plan_id, "kill", "failed", said + " Stop it again: a new one takes over.", final="failed"
+            )
+            return
+
+
+def _step(plan_id: str, event: dict[str, Any], at: float) -> StepEvent | None:
+    kind = event.get("event")
+    if kind == "draining":
+        count = event.get("requests")
+        said = (
+            "The engine does not tell its requests."
+            if count is None
+            else f"{count} requests are in the engine."
+        )
+        return StepEvent(plan_id, "drain", "done" if count == 0 else "running", said, at, data=event)
+    if kind == "signal":
+        return StepEvent(
+            plan_id, "signal", "running", f"{event['signal']} to pid {event['pid']}.", at, data=event
+        )
+    if kind in ("signal_ignored", "signal_denied", "deadline"):
+        said = {
+            "signal_ignored": f"It ignores {event.get('signal')}; sending {event.get('instead')}.",
+            "signal_denied": f"Pid {event.get('pid')} belongs to {event.get('user')}: not allowed to signal it.",
+            "deadline": str(event.get("sentence")),
+        }[str(kind)]
+        return StepEvent(plan_id, "signal", "running", said, at, data=event)
+    if kind == "exited":
+        return StepEvent(plan_id, "signal", "done", "The launcher has ended.", at, data=event)
+    if kind == "killed":
+        names = ", ".join(f"{one['pid']} {one['title'][:40]}" for one in event["processes"][:8])
+        return StepEvent(plan_id, "kill", "done", f"Killed: {names or 'none'}.", at, data=event)
+    if kind == "stop_aborted":
+        return StepEvent(plan_id, "drain", "skipped", f"Taken back by {event.get('by')}.", at, "aborted")
+    if kind == "stop_failed":
+        return StepEvent(plan_id, "kill", "failed", str(event["sentence"]), at, "failed")
+    if kind == "stopped":
+        proof = event["proof"]
+        if proof["proven"]:
+            return StepEvent(plan_id, "proof", "done", proof["sentence"], at, "done", proof)
+        return StepEvent(plan_id, "proof", "failed", proof["sentence"], at, "failed", proof)
+    return None
+
+
+async def abort(link: Link, run_id: str) -> str:
+    """Take back a stop that still drains. The sentence says what became of it; ActionFailed when it is too late."""
+    answer = await hostruns.order(link, run_id, cmd="abort")
+    if not answer.get("ok"):
+        raise ActionFailed(str(answer.get("sentence")))
+    return str(answer.get("sentence"))
