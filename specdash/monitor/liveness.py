@@ -99,20 +99,24 @@ def _before_ready(e: Evidence, last: Answer | None) -> Health:
         seen = ("port answers 503",) if last is not None and last.status == 503 else ("log",)
         return Health("warmup", "HTTP is up, the warm-up is not over.", seen, e.now)
     if last is not None and last.status is not None and last.status < 500:
-        return Health("warmup", "HTTP answers, ready is not proven yet.", (f"{last.endpoint} {last.status}",), e.now)
+        return Health(
+            "warmup", "HTTP answers, ready is not proven yet.", (f"{last.endpoint} {last.status}",), e.now
+        )
     if e.log_says == "starting" or e.alive:
         seen = (f"port {last.problem or 'closed'}",) if last is not None else ()
         return Health("starting", "It starts: the port opens only after the load.", seen, e.now)
     if not e.answers and e.counts:
         return _serving(e) if (frozen := _frozen(e)) is None else frozen
     if last is not None and last.status is None:
-        return Health("down", f"Nothing serves at the port ({last.problem}).", (f"port {last.problem}",), e.now)
+        return Health(
+            "down", f"Nothing serves at the port ({last.problem}).", (f"port {last.problem}",), e.now
+        )
     return Health("unknown", "Not enough evidence.", (), e.now)
 
 
 def _scheduler_gone(e: Evidence) -> Health | None:
     p = e.processes
-    if p is None or p.roles.get("scheduler", 0) > 0 and p.roles["scheduler"] >= e.schedulers_seen:
+    if p is None or (p.roles.get("scheduler", 0) > 0 and p.roles["scheduler"] >= e.schedulers_seen):
         return None
     left = p.roles.get("scheduler", 0)
     if e.schedulers_seen == 0 and not (p.titled and (e.was_ready or _ever_ready(e) or _running(e.counts))):
@@ -195,7 +199,9 @@ def _deaf(e: Evidence, last: Answer | None) -> Health | None:
         if answer.status is not None and answer.status < 500:
             break
         since = answer.at
-    said = f"/{last.endpoint} {last.status}" if last.status is not None else f"/{last.endpoint} {last.problem}"
+    said = (
+        f"/{last.endpoint} {last.status}" if last.status is not None else f"/{last.endpoint} {last.problem}"
+    )
     if e.last_prefill is not None and e.now - e.last_prefill < FROZEN_S:
         return Health(
             "busy",
@@ -205,7 +211,9 @@ def _deaf(e: Evidence, last: Answer | None) -> Health | None:
             "long_prefill",
         )
     if e.last_decode is not None and e.now - e.last_decode < FROZEN_S:
-        return Health("busy", "It decodes; the probe had to wait.", (said, "decode lines"), e.now, "slow_answer")
+        return Health(
+            "busy", "It decodes; the probe had to wait.", (said, "decode lines"), e.now, "slow_answer"
+        )
     if last.status is None and last.problem == "refused":
         return Health("down", "The port is closed though it was ready before.", (said,), e.now, "port_closed")
     if e.now - since + last.took_s >= DEAF_S:
@@ -224,7 +232,9 @@ def _serving(e: Evidence) -> Health:
     newest = e.counts[-1] if e.counts else None
     if newest is not None and newest.running is not None:
         if newest.running > 0:
-            return Health("busy", f"{newest.running:.0f} requests run.", (f"running {newest.running:.0f}",), e.now)
+            return Health(
+                "busy", f"{newest.running:.0f} requests run.", (f"running {newest.running:.0f}",), e.now
+            )
         if not newest.queued:
             return Health("idle", "Ready; nothing runs and nothing waits.", ("running 0", "queue 0"), e.now)
         return Health("busy", f"{newest.queued:.0f} requests wait.", (f"queue {newest.queued:.0f}",), e.now)
@@ -233,7 +243,9 @@ def _serving(e: Evidence) -> Health:
     return Health("ready", "Ready.", tuple(f"{a.endpoint} {a.status}" for a in e.answers[-1:]), e.now)
 
 
-def poll_plan_problem(path: str, interval_s: float, client_timeout_s: float, *, skips_when_running: bool = False) -> str:
+def poll_plan_problem(
+    path: str, interval_s: float, client_timeout_s: float, *, skips_when_running: bool = False
+) -> str:
     """Why a plan to poll an endpoint again and again is harmful; empty when it is not.
 
     Each generation probe that times out at the client stays in the scheduler, so they pile up.

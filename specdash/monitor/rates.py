@@ -10,6 +10,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from specdash.sglang.decode import DecodeLine
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -126,21 +128,6 @@ def percentile(
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeLine:
-    """One `Decode batch` line. `first` marks one whose interval holds idle time: no throughput from it."""
-
-    at: float
-    running: int | None
-    queued: int | None
-    accept_length: float | None
-    accept_rate: float | None
-    tok_s: float | None
-    usage: float | None
-    dp: int = 0
-    first: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class DecodeWindow:
     """Decode lines of the last `window_s`, one DP rank or all added up."""
 
@@ -160,21 +147,21 @@ def decode_window(lines: Sequence[DecodeLine], now: float, window_s: float) -> D
     Each line covers the same number of steps, so its share of time is running x accept length / tok/s, and
     its share of verify steps is running: tok/s is the mean over time, accept length the mean over steps.
     """
-    inside = [line for line in lines if line.at > now - window_s]
+    inside = [line for line in lines if line.at is not None and line.at > now - window_s]
     if not inside:
         return None
     tokens = seconds = weighted = 0.0
     for line in inside:
-        if line.tok_s is None or line.first or line.tok_s <= 0:
+        if line.tok_s is None or line.first_after_idle or line.tok_s <= 0:
             continue
-        per_step = max(1, line.running or 1) * (line.accept_length or 1.0)
+        per_step = max(1, line.running or 1) * (line.accept_len or 1.0)
         tokens += per_step
         seconds += per_step / line.tok_s
         weighted += (line.running or 0) * per_step / line.tok_s
-    spec = [line for line in inside if line.accept_length is not None]
+    spec = [line for line in inside if line.accept_len is not None]
     steps = sum(max(1, line.running or 1) for line in spec)
     length = (
-        sum((line.accept_length or 0) * max(1, line.running or 1) for line in spec) / steps if steps else None
+        sum((line.accept_len or 0) * max(1, line.running or 1) for line in spec) / steps if steps else None
     )
     rated = [line for line in spec if line.accept_rate is not None]
     rated_steps = sum(max(1, line.running or 1) for line in rated)
@@ -209,14 +196,15 @@ def add_up(windows: Sequence[DecodeWindow]) -> DecodeWindow | None:
     return DecodeWindow(
         tok_s=_total([w.tok_s for w in windows]),
         accept_length=(
-            sum((w.accept_length or 0) * weight for w, weight in zip(told, weights, strict=True)) / sum(weights)
+            sum((w.accept_length or 0) * weight for w, weight in zip(told, weights, strict=True))
+            / sum(weights)
             if told
             else None
         ),
         accept_rate=sum(w.accept_rate or 0 for w in rated) / len(rated) if rated else None,
         running=_total([w.running for w in windows]),
         lines=sum(w.lines for w in windows),
-        newest=max((w.newest for w in windows), key=lambda line: line.at),
+        newest=max((w.newest for w in windows), key=lambda line: line.at or 0.0),
         window_s=max(w.window_s for w in windows),
     )
 

@@ -154,10 +154,10 @@ class Numbers:
     """The same since the server started (or its last flush)."""
     accept_rate: Reading[float] = NOTHING
     """Share 0..1 of draft tokens accepted; its definition changes at 0.5.11: `note` names it."""
-    ttft_s: Mapping[str, Reading[float]] = EMPTY
+    ttft_s: Mapping[str, Reading[float]] = field(default_factory=lambda: EMPTY)
     """"p50", "p90", "p99" over a rolling window."""
-    itl_s: Mapping[str, Reading[float]] = EMPTY
-    e2e_s: Mapping[str, Reading[float]] = EMPTY
+    itl_s: Mapping[str, Reading[float]] = field(default_factory=lambda: EMPTY)
+    e2e_s: Mapping[str, Reading[float]] = field(default_factory=lambda: EMPTY)
     per_dp: tuple[Mapping[str, Any], ...] = ()
     position_acceptance: tuple[float, ...] | None = None
     """P(accepted ≥ i) for i = 1…k from the last pulse."""
@@ -229,7 +229,7 @@ class RunFacts:
     """One id over all hosts of a multi-host run; equals `id` on one host."""
     mem_fraction: float | None = None
     weights_bytes: int | None = None
-    extra: Mapping[str, Any] = EMPTY
+    extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class RunStatus:
     exit_code: int | None = None
     exit_signal: int | None = None
     stop_asked: bool = False
-    stopped_proof: Mapping[str, Any] = EMPTY
+    stopped_proof: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """Result of the stop proof: processes left, GPU memory, port."""
 
 
@@ -290,13 +290,13 @@ class ServerState:
     numbers: Numbers = Numbers()
     breakeven: BreakEven = BreakEven()
     drafter: DrafterNow = DrafterNow()
-    server_info: Mapping[str, Any] = EMPTY
+    server_info: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """Redacted by key before it came here."""
     eta_s: float | None = None
     """Seconds to ready, from this profile's own finished loads; None when there is no history."""
     eta_source: str = ""
     alarms: tuple[Alarm, ...] = ()
-    inner: Mapping[str, Any] = EMPTY
+    inner: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """The reducer's own memory (previous counters, windows). No reader outside monitor/."""
 
 
@@ -319,12 +319,12 @@ class HostState:
     label: str = ""
     """Shown beside the name all the time, e.g. "simulated"; from the host's settings."""
     link: LinkState = LinkState()
-    facts: Mapping[str, Any] = EMPTY
+    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     gpus: GpuBoard | None = None
-    sample: Mapping[str, Any] = EMPTY
-    servers: Mapping[str, ServerState] = EMPTY
+    sample: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    servers: Mapping[str, ServerState] = field(default_factory=lambda: EMPTY)
     """By run id. Newest first when iterated."""
-    processes: Mapping[str, Any] = EMPTY
+    processes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     actions: tuple[ActionState, ...] = ()
     bases: tuple[Mapping[str, Any], ...] = ()
     alarms: tuple[Alarm, ...] = ()
@@ -334,4 +334,6 @@ class HostState:
 class FleetState:
     now: float = 0.0
     """Local monotonic time of the last event: ages are counted against it."""
-    hosts: Mapping[str, HostState] = EMPTY
+    ticked: float = 0.0
+    """Local monotonic time of the last `Tick`: the only clock of time-based verdicts."""
+    hosts: Mapping[str, HostState] = field(default_factory=lambda: EMPTY)

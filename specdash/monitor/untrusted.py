@@ -32,7 +32,11 @@ def text(value: Any, longest: int = LONGEST) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    return tuple(text(item) for item in value if isinstance(item, str)) if isinstance(value, (list, tuple)) else ()
+    return (
+        tuple(text(item) for item in value if isinstance(item, str))
+        if isinstance(value, (list, tuple))
+        else ()
+    )
 
 
 def flag(value: Any) -> bool | None:

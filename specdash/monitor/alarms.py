@@ -1,0 +1,111 @@
+"""What wants the operator: derived from the state, kept until it is over or read. `key` makes repeats one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+
+from specdash.monitor import memory
+from specdash.monitor.state import Alarm, HostState, ServerState
+from specdash.monitor.untrusted import text
+
+USELESS_LINES = 10
+BELOW_LINE_S = 120.0
+MOST = 50
+
+
+def update(before: HostState, host: HostState, now: float) -> HostState:
+    """Alarms of the host and of each of its servers; one that was there keeps its time."""
+    servers = {}
+    for ident, server in host.servers.items():
+        found = _keep(server.alarms, server_alarms(host, server, now))
+        servers[ident] = server if found == server.alarms else replace(server, alarms=found)
+    alarms = _keep(host.alarms, host_alarms(host, now))
+    if alarms == host.alarms and all(servers[i] is host.servers[i] for i in servers):
+        return host
+    return replace(host, alarms=alarms, servers=MappingProxyType(servers))
+
+
+def _keep(old: tuple[Alarm, ...], new: Iterable[Alarm]) -> tuple[Alarm, ...]:
+    known = {alarm.key: alarm for alarm in old}
+    return tuple(replace(a, at=known[a.key].at) if a.key in known else a for a in new)[:MOST]
+
+
+def host_alarms(host: HostState, now: float) -> Iterable[Alarm]:
+    board = host.gpus
+    if board is not None:
+        if board.problem and not any(gpu.problem for gpu in board.gpus):
+            yield Alarm("gpu-problem", "critical", board.problem, now)
+        for gpu in board.gpus:
+            if gpu.problem:
+                yield Alarm(f"gpu-lost-{gpu.index}", "critical", gpu.problem, now)
+            if gpu.ecc_uncorrected:
+                sentence = f"GPU {gpu.index} has {gpu.ecc_uncorrected} uncorrected ECC errors."
+                yield Alarm(f"gpu-ecc-{gpu.index}", "warning", sentence, now)
+        if (
+            board.expected is not None
+            and board.at is not None
+            and board.gpus
+            and len(board.gpus) < board.expected
+        ):
+            yield Alarm(
+                "gpu-fewer",
+                "critical",
+                f"{len(board.gpus)} GPUs, but there were {board.expected} since this host booted.",
+                now,
+                "Look for Xid in the kernel log.",
+            )
+
+
+def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[Alarm]:
+    m = memory.of(server)
+    verdict, health = server.verdict, server.health
+    if verdict.kind == "dead":
+        yield Alarm("dead", "critical", verdict.sentence, now)
+        return
+    if verdict.kind == "stopped":
+        if server.status.stopped_proof and server.status.stopped_proof.get("clean") is False:
+            yield Alarm("leftovers", "warning", "Stopped, but not everything is proven gone.", now)
+        return
+    if verdict.kind == "stalled":
+        yield Alarm("stalled", "critical", verdict.sentence, now, "Ask for stacks, or stop it.")
+    if health.category in ("scheduler_dead_health_lies", "scheduler_dead"):
+        yield Alarm("scheduler-dead", "critical", health.sentence, now)
+    bind = server.inner.get("bind_failed")
+    if bind:
+        yield Alarm("bind-failed", "critical", text(bind.get("sentence")), now, text(bind.get("step")))
+    spec = [line for line in m.lines if line.accept_len is not None][-USELESS_LINES:]
+    if len(spec) == USELESS_LINES and all(
+        line.accept_len is not None and line.accept_len <= 1.0 and not line.accept_rate for line in spec
+    ):
+        yield Alarm(
+            "drafter-useless",
+            "warning",
+            f"Accept length 1.00 over {USELESS_LINES} windows: no draft token is ever accepted.",
+            now,
+            "Likely a wrong drafter or wiring (EAGLE3 launched as EAGLE, wrong aux layers), or a version change.",
+        )
+    numbers = server.numbers
+    if numbers.queued.value and numbers.running_cap.value and numbers.running.value is not None:
+        if numbers.running.value >= numbers.running_cap.value:
+            why = f" ({numbers.running_cap.note})" if numbers.running_cap.note else ""
+            yield Alarm(
+                "capped",
+                "warning",
+                f"{numbers.queued.value} requests wait: at most {numbers.running_cap.value} run at once{why}.",
+                now,
+                "Set --max-running-requests in the profile if memory allows.",
+            )
+    even = server.breakeven
+    if (
+        even.verdict == "does_not_pay"
+        and even.below_since is not None
+        and now - even.below_since >= BELOW_LINE_S
+    ):
+        minutes = (now - even.below_since) / 60
+        yield Alarm(
+            "below-break-even", "warning", f"Below break-even for {minutes:.0f} min: {even.sentence}", now
+        )
+    if m.switched:
+        yield Alarm("source-switched", "info", m.switched, now)

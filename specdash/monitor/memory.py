@@ -1,0 +1,74 @@
+"""What the reducer remembers of a server between events: bounded, immutable, read by no other room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from specdash.monitor.liveness import Answer, Count, Processes
+from specdash.monitor.rates import Point
+from specdash.monitor.state import EMPTY, ServerState
+from specdash.sglang.decode import DecodeLine
+from specdash.sglang.server_info import Info, RankLoad
+
+KEEP_S = 120.0
+"""Counters, decode lines and histograms older than this are forgotten."""
+MOST_LINES = 512
+MOST_ANSWERS = 24
+MOST_COUNTS = 150
+
+Buckets = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    lines: tuple[DecodeLine, ...] = ()
+    """Decode lines of the last `KEEP_S`, by local time, oldest first."""
+    taken: int = -1
+    """Byte offset of the newest batch line that was taken from the story."""
+    last_prefill: float | None = None
+    last_prefill_tok_s: float | None = None
+    last_cached_share: float | None = None
+    speculates: bool | None = None
+    """Whether the newest decode line has an accept length."""
+    last_decode: float | None = None
+    last_running: int | None = None
+    last_queued: int | None = None
+    log_clock: tuple[tuple[int, float], ...] = ()
+    """(bytes of log, host boot time) from the supervisor's samples: when which byte was written."""
+    counters: Mapping[str, tuple[Point[Any], ...]] = field(default_factory=lambda: EMPTY)
+    histograms: Mapping[str, tuple[tuple[float, Buckets], ...]] = field(default_factory=lambda: EMPTY)
+    gauges: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: EMPTY)
+    """Of the last metrics page: name → DP rank → value."""
+    metrics_at: float | None = None
+    metrics_why: str = ""
+    """Why there are no metrics; empty when there are."""
+    metrics_hint: tuple[str, ...] = ()
+    loads: tuple[RankLoad, ...] = ()
+    loads_at: float | None = None
+    info: Info | None = None
+    info_at: float | None = None
+    answers: tuple[Answer, ...] = ()
+    counts: tuple[Count, ...] = ()
+    processes: Processes | None = None
+    schedulers_seen: int = 0
+    was_ready: bool = False
+    source: str = ""
+    switched: str = ""
+    """Sentence about the last change of `source`; empty when it never changed."""
+    stall: Any = None
+    """State of `sglang.stall` between judgements, if it has any."""
+
+
+BLANK = Memory()
+
+
+def of(server: ServerState) -> Memory:
+    found = server.inner.get("memory")
+    return found if isinstance(found, Memory) else BLANK
+
+
+def keep(server: ServerState, memory: Memory) -> ServerState:
+    return replace(server, inner=MappingProxyType({**server.inner, "memory": memory}))

@@ -1,0 +1,120 @@
+"""Answers of the engine's HTTP port: metrics pages, server info, loads, readiness. Raw in, numbers kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from specdash.monitor import memory, rates
+from specdash.monitor.events import Event, HttpSeen, PulseSeen
+from specdash.monitor.liveness import Answer, Count
+from specdash.monitor.memory import KEEP_S, MOST_ANSWERS, MOST_COUNTS, Memory
+from specdash.monitor.reduce_link import frozen, seen
+from specdash.monitor.reduce_run import server_of, with_server
+from specdash.monitor.state import HostState, ServerState
+from specdash.monitor.untrusted import number
+from specdash.sglang import metrics, server_info
+
+
+def http_seen(host: HostState, event: Event, body: HttpSeen) -> HostState:
+    server = server_of(host, event.run)
+    was = memory.of(server)
+    answer = Answer(event.at, body.endpoint, body.status, body.problem, body.took_s)
+    now = replace(was, answers=(*was.answers, answer)[-MOST_ANSWERS:])
+    if body.endpoint == "metrics":
+        now = _metrics(now, event.at, body)
+    elif body.endpoint == "loads" and body.status == 200:
+        now = _loads(now, event.at, body.body)
+    elif body.endpoint == "server_info" and body.status == 200:
+        data = server_info.load_json(body.body)
+        if data is not None:
+            server = replace(server, server_info=MappingProxyType(data))
+            now = replace(now, info=server_info.read(data), info_at=event.at)
+            server = _reported(server, now.info)
+    if body.status == 200 and body.endpoint in ("ready", "health", "generate"):
+        now = replace(now, was_ready=True)
+    return seen(with_server(host, memory.keep(server, now)), event)
+
+
+def _reported(server: ServerState, info: server_info.Info | None) -> ServerState:
+    """A drafter that the server itself names and that nobody told us of."""
+    if info is None or server.drafter.how or not info.algorithm:
+        return server
+    drafter = replace(server.drafter, algorithm=info.algorithm, path=info.drafter, how="reported by server")
+    return replace(server, drafter=drafter)
+
+
+def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
+    page = metrics.read(body.body, body.status)
+    if not page.available:
+        if body.status is None:
+            return was
+        return replace(was, metrics_why=page.why, metrics_hint=page.hint)
+    counters = dict(was.counters)
+    for name in metrics.COUNTERS:
+        values = metrics.chosen(page, name)
+        if values:
+            counters[name] = rates.push(counters.get(name, ()), rates.Point(at, values), KEEP_S)
+        else:
+            counters.pop(name, None)
+    histograms = dict(was.histograms)
+    for name in metrics.HISTOGRAMS:
+        found = metrics.histogram(page, name)
+        if found is None:
+            histograms.pop(name, None)
+            continue
+        kept = histograms.get(name, ())
+        if kept and found.count < kept[-1][1][-1][1]:
+            kept = ()  # the server restarted
+        kept = tuple(item for item in kept if item[0] > at - KEEP_S)[-MOST_COUNTS:]
+        histograms[name] = (*kept, (at, found.buckets))
+    gauges: dict[str, Mapping[str, float]] = {}
+    for name in metrics.GAUGES:
+        values_dp = metrics.by_dp(page, name)
+        if values_dp:
+            gauges[name] = MappingProxyType(values_dp)
+    tokens = metrics.total(page, "realtime_tokens_total")
+    if tokens is None:
+        tokens = metrics.total(page, "generation_tokens_total")
+    count = Count(at, _sum(gauges, "num_running_reqs"), _sum(gauges, "num_queue_reqs"), tokens)
+    return replace(
+        was,
+        counters=MappingProxyType(counters),
+        histograms=MappingProxyType(histograms),
+        gauges=MappingProxyType(gauges),
+        metrics_at=at,
+        metrics_why="",
+        metrics_hint=(),
+        counts=(*was.counts, count)[-MOST_COUNTS:],
+    )
+
+
+def _sum(gauges: Mapping[str, Mapping[str, float]], name: str) -> float | None:
+    values = gauges.get(name)
+    return sum(values.values()) if values else None
+
+
+def _loads(was: Memory, at: float, body: bytes) -> Memory:
+    data = server_info.load_json(body)
+    ranks = server_info.read_loads(data) if data is not None else ()
+    if not ranks:
+        return was
+    running, queued = [r.running for r in ranks], [r.queued for r in ranks]
+    count = Count(
+        at,
+        float(sum(n for n in running if n is not None)) if any(n is not None for n in running) else None,
+        float(sum(n for n in queued if n is not None)) if any(n is not None for n in queued) else None,
+    )
+    return replace(was, loads=ranks, loads_at=at, counts=(*was.counts, count)[-MOST_COUNTS:])
+
+
+def pulse_seen(host: HostState, event: Event, body: PulseSeen) -> HostState:
+    """A pulse's per-position acceptance goes to the numbers; the rest of it is for the ledger."""
+    server = server_of(host, event.run)
+    listed = body.result.get("position_acceptance")
+    if isinstance(listed, (list, tuple)):
+        shares = tuple(share for share in (number(item) for item in listed) if share is not None)
+        server = replace(server, numbers=replace(server.numbers, position_acceptance=shares))
+    server = replace(server, inner=MappingProxyType({**server.inner, "pulse": frozen(body.result)}))
+    return with_server(host, server)

@@ -1,0 +1,87 @@
+"""A run's log: the story it tells, and its decode lines dated by when the host wrote them.
+
+When specdash reattaches, hours of log arrive in one burst. Such lines are not *now*: the supervisor's
+samples tell how long the log was at which boot time, and date every byte.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+
+from specdash.monitor import memory, story_view
+from specdash.monitor.events import Event, LogLost, LogRead
+from specdash.monitor.memory import KEEP_S, MOST_LINES
+from specdash.monitor.reduce_link import boot_to_local, seen
+from specdash.monitor.reduce_run import server_of, with_server
+from specdash.monitor.state import HostState, LogState, ServerState
+
+
+def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
+    server = server_of(host, event.run)
+    log = server.log
+    data, offset = body.data, body.offset
+    if body.generation == log.generation and offset < log.read:
+        # Never twice: what was read before is cut off.
+        data = data[log.read - offset :]
+        offset = log.read
+    at = written_at(host, server, offset + len(data), event.at)
+    server = replace(
+        server,
+        log=LogState(
+            size=max(body.size, offset + len(data)),
+            read=offset + len(data),
+            generation=body.generation,
+            last_growth=at if data else log.last_growth,
+            missing="",
+        ),
+    )
+    if data:
+        server = replace(server, story=story_view.feed(server.story, data, at))
+        server = _take_lines(host, server, event.at)
+    return seen(with_server(host, server), event)
+
+
+def log_lost(host: HostState, event: Event, body: LogLost) -> HostState:
+    server = server_of(host, event.run)
+    return with_server(host, replace(server, log=replace(server.log, missing=body.sentence)))
+
+
+def written_at(host: HostState, server: ServerState, end: int, now: float) -> float:
+    """Local time at which the log had grown to `end` bytes, to 2 s; `now` when no sample tells."""
+    clock = memory.of(server).log_clock
+    if not clock or end > clock[-1][0]:
+        return now
+    index = bisect_left(clock, (end, float("-inf")))
+    local = boot_to_local(host, clock[index][1])
+    return now if local is None else min(now, local)
+
+
+def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState:
+    """New decode and prefill lines of the story, each with the time it was written, go to the windows."""
+    was = memory.of(server)
+    fresh = [
+        line._replace(at=written_at(host, server, line.offset, now))
+        for line in story_view.decode_lines(server.story)
+        if line.offset > was.taken and story_view.counts(line.rank)
+    ]
+    prefills = [line for line in story_view.prefill_lines(server.story) if line.offset > was.taken]
+    if not fresh and not prefills:
+        return server
+    lines = tuple(line for line in (*was.lines, *fresh) if (line.at or 0.0) > now - KEEP_S)[-MOST_LINES:]
+    prefilled = written_at(host, server, prefills[-1].offset, now) if prefills else was.last_prefill
+    return memory.keep(
+        server,
+        replace(
+            was,
+            lines=lines,
+            taken=max(line.offset for line in (*fresh, *prefills)),
+            last_decode=fresh[-1].at if fresh else was.last_decode,
+            last_prefill=prefilled,
+            last_prefill_tok_s=prefills[-1].tok_s if prefills else was.last_prefill_tok_s,
+            last_cached_share=prefills[-1].cached_share if prefills else was.last_cached_share,
+            last_running=fresh[-1].running if fresh else was.last_running,
+            last_queued=fresh[-1].queued if fresh else was.last_queued,
+            speculates=fresh[-1].accept_len is not None if fresh else was.speculates,
+        ),
+    )

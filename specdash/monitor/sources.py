@@ -1,0 +1,242 @@
+"""One host's source: keeps a link to it, and turns what comes over it into events."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from specdash.config.hosts import Host
+from specdash.errors import AuthRefused, HostKeyChanged, HostKeyUnknown, LinkError, LinkLost, SpecdashError
+from specdash.host.link import AskHostKey, Link
+from specdash.monitor.events import (
+    Body,
+    Event,
+    GpusSampled,
+    HostSampled,
+    HostSeen,
+    LinkChanged,
+    RunsListed,
+)
+from specdash.monitor.follow_run import Auth, Emit, RunFollower, See
+from specdash.monitor.logstore import LogStore
+from specdash.monitor.untrusted import mapping, number, rows, text
+
+GPU_EVERY_S = 1.0
+HOST_EVERY_S = 2.0
+RUNS_EVERY_S = 2.0
+PING_EVERY_S = 5.0
+FIRST_RETRY_S = 1.0
+LONGEST_RETRY_S = 30.0
+REFUSED = (HostKeyUnknown, HostKeyChanged, AuthRefused)
+"""Trying these again by itself would lock the operator out or ask for ever: only `retry()` does."""
+LIVE_PHASES = ("created", "starting", "ready", "stopping")
+
+
+class OpenLink(Protocol):
+    def __call__(
+        self, host: Host, *, ask: AskHostKey | None = None, timeout_s: float = 15.0
+    ) -> Awaitable[Link]: ...
+
+
+def backoff(attempt: int, rng: Callable[[], float] = random.random) -> float:
+    """Seconds to wait after the `attempt`-th failure in a row: doubling with jitter of a half."""
+    longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempt - 1, 10))
+    return float(longest * (0.5 + rng() / 2))
+
+
+class HostSource:
+    """`run()` until cancelled. `link` is the living link or None."""
+
+    def __init__(
+        self,
+        host: Host,
+        emit: Emit,
+        see: See,
+        log: Callable[[str], LogStore],
+        open_link: OpenLink,
+        ask: AskHostKey | None = None,
+        auth: Auth | None = None,
+    ) -> None:
+        self.host = host
+        self.link: Link | None = None
+        self._emit, self._see, self._log, self._open, self._ask, self._auth = (
+            emit,
+            see,
+            log,
+            open_link,
+            ask,
+            auth,
+        )
+        self._followers: dict[str, RunFollower] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()
+        self._wake = asyncio.Event()
+        self.faults: list[str] = []
+        """Sentences of what went wrong in a source and was tried again, newest last, bounded."""
+
+    def emit(self, body: Body, source: str = "agent", host_at: float | None = None) -> None:
+        self._emit(Event(time.monotonic(), self.host.name, body, source=source, host_at=host_at))
+
+    def retry(self) -> None:
+        """Try to connect now."""
+        self._wake.set()
+
+    def want(self, run: str) -> None:
+        """Read an ended run's records and log too."""
+        self._wanted.add(run)
+
+    async def run(self) -> None:
+        attempt = 0
+        while True:
+            attempt += 1
+            self._wake.clear()
+            self.emit(LinkChanged("connecting", attempt=attempt))
+            wait: float | None
+            try:
+                link = await self._open(self.host, ask=self._ask)
+            except LinkError as problem:
+                refused = isinstance(problem, REFUSED)
+                wait = None if refused else backoff(attempt)
+                self.emit(LinkChanged("refused" if refused else "failed", str(problem), attempt, wait))
+            except SpecdashError as problem:
+                wait = LONGEST_RETRY_S
+                self.emit(LinkChanged("failed", str(problem), attempt, wait))
+            except (OSError, TimeoutError) as problem:
+                wait = backoff(attempt)
+                self.emit(LinkChanged("failed", f"{type(problem).__name__}: {problem}", attempt, wait))
+            else:
+                began = time.monotonic()
+                sentence = await self._use(link)
+                # A link that held for a while was good: start over with short waits.
+                attempt = 0 if time.monotonic() - began > LONGEST_RETRY_S else attempt
+                wait = backoff(max(attempt, 1))
+                self.emit(LinkChanged("lost", sentence, attempt, wait))
+            await self._rest(wait)
+
+    async def _rest(self, wait: float | None) -> None:
+        try:
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _use(self, link: Link) -> str:
+        """Serve from a living link until it is lost; returns why."""
+        self.link = link
+        try:
+            self.emit(LinkChanged("up"))
+            self.emit(HostSeen(dict(link.hello)), host_at=number(link.hello.get("now_boot")))
+            async with asyncio.TaskGroup() as group:
+                for name, work in (
+                    ("gpu", self._gpus),
+                    ("host", self._host),
+                    ("runs", self._runs),
+                    ("ping", self._ping),
+                ):
+                    group.create_task(self._guarded(name, work, link))
+        except ExceptionGroup as problems:
+            return str(_first(problems))
+        finally:
+            self.link = None
+            await self._drop(link)
+        return "The link ended."
+
+    async def _drop(self, link: Link) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+        try:
+            await asyncio.wait_for(link.close(), 5.0)
+        except Exception as problem:  # the link is gone already; its closing must not stop us
+            self.fault(f"closing the link: {problem!r}")
+
+    def fault(self, sentence: str) -> None:
+        self.faults = [*self.faults, sentence][-50:]
+
+    async def _guarded(self, name: str, work: Callable[[Link], Awaitable[None]], link: Link) -> None:
+        """A part that fails is tried again and never takes the others down; only LinkLost ends all."""
+        while True:
+            try:
+                await work(link)
+            except Exception as problem:
+                _raise_lost(problem)
+                self.fault(f"{name}: {problem!r}")
+            await asyncio.sleep(2.0)
+
+    async def _gpus(self, link: Link) -> None:
+        async for table in link.sample("gpu", GPU_EVERY_S):
+            self.emit(GpusSampled(table), host_at=number(table.get("t_boot")))
+
+    async def _host(self, link: Link) -> None:
+        async for table in link.sample("host", HOST_EVERY_S):
+            self.emit(HostSampled(table), host_at=number(table.get("now_boot")))
+
+    async def _ping(self, link: Link) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PING_EVERY_S * 2):
+                    rtt = await link.ping()
+            except TimeoutError:
+                rtt = None
+            self.emit(LinkChanged("up", rtt_ms=rtt))
+            await asyncio.sleep(PING_EVERY_S)
+
+    async def _runs(self, link: Link) -> None:
+        base = link.hello.get("base", "")
+        lister: AsyncIterator[dict[str, Any]] = link.sample("runs", RUNS_EVERY_S, {"base": base})
+        async for listed in lister:
+            records = rows(listed.get("runs"))
+            self.emit(RunsListed(records), host_at=number(listed.get("now_boot")))
+            self._sort_out(link, records)
+            for name, task in list(self._tasks.items()):
+                if task.done():
+                    del self._tasks[name]
+                    if not task.cancelled() and (problem := task.exception()) is not None:
+                        _raise_lost(problem)
+                        self.fault(f"run {name}: {problem!r}")
+
+    def _sort_out(self, link: Link, records: tuple[Mapping[str, Any], ...]) -> None:
+        """Follow every run that lives, the wanted ones, and the newest ended one when none lives."""
+        live = [text(r.get("id")) for r in records if lives(r)]
+        ids = {text(r.get("id")) for r in records}
+        follow = [*live, *(run for run in self._wanted if run in ids)]
+        if not live and records:
+            newest = max(records, key=lambda r: number(r.get("created_unix")) or 0.0)
+            follow.append(text(newest.get("id")))
+        for run in dict.fromkeys(follow):
+            known = self._followers.get(run)
+            if not run or run in self._tasks or (known is not None and known.ended and run not in live):
+                continue
+            if known is None or known.ended:
+                known = known or RunFollower(
+                    self.host.name, run, self._emit, self._see, self._log(run), self._auth
+                )
+                known.ended = False
+                self._followers[run] = known
+            self._tasks[run] = asyncio.create_task(known.follow(link), name=f"run {run}")
+        for run in [r for r in self._followers if r not in ids and r not in self._tasks]:
+            del self._followers[run]
+
+
+def lives(record: Mapping[str, Any]) -> bool:
+    return bool(
+        record.get("alive") or record.get("supervisor_alive") or mapping(record).get("phase") in LIVE_PHASES
+    )
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _raise_lost(problem: BaseException) -> None:
+    if isinstance(problem, LinkLost):
+        raise problem
+    if isinstance(problem, BaseExceptionGroup):
+        lost, _ = problem.split(LinkLost)
+        if lost is not None:
+            raise _first(lost)

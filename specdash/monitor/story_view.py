@@ -1,0 +1,51 @@
+"""The only place of the monitor that knows how `sglang.story` spells things."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from specdash.sglang import story as story_room
+from specdash.sglang.decode import DecodeLine, PrefillLine
+from specdash.sglang.story import Story
+
+_COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
+
+
+def feed(story: Story, data: bytes, at: float) -> Story:
+    grow: Any = getattr(story_room, "feed", None)
+    return grow(story, data, at) if grow else story
+
+
+def decode_lines(story: Story) -> tuple[DecodeLine, ...]:
+    """The story's newest decode lines, bounded, oldest first."""
+    return tuple(getattr(story, "decodes", ()))
+
+
+def prefill_lines(story: Story) -> tuple[PrefillLine, ...]:
+    return tuple(getattr(story, "prefills", ()))
+
+
+def counts(rank: str) -> bool:
+    """Whether lines of this rank are the numbers of its DP rank; those of other TP ranks are copies.
+
+    With DP attention, DP1 may be TP4: only ranks without a DP part are judged by their TP number.
+    """
+    return "DP" in rank or all(number == "0" for number in _COPY.findall(rank))
+
+
+def stage(story: Story) -> str:
+    """ "starting", "warmup", "ready", "exited", or empty when the log does not tell."""
+    phase = str(getattr(story, "phase", "") or "")
+    if not phase:
+        return ""
+    if phase in ("ready", "serving"):
+        return "ready"
+    if phase in ("warm_up", "warmup", "starting_http_or_warmup"):
+        return "warmup"
+    return "exited" if phase == "exited" else "starting"
+
+
+def cause(server: Any) -> Any:
+    """The first cause of a run that died, or None when the log names none."""
+    return None

@@ -1,0 +1,211 @@
+"""Verdicts of a server: slow or hung, alive or not, its numbers, and whether its speculation pays.
+
+`judge` follows facts (an exit, an answer) and takes the clock of the last tick; `tick` moves time. While
+the link is down nothing is judged anew: absence of our eyes is no evidence of stillness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from specdash.monitor import breakeven, liveness, memory, numbers, stalls, story_view
+from specdash.monitor.memory import Memory
+from specdash.monitor.state import BreakEven, Health, HostState, ServerState, Verdict
+from specdash.monitor.untrusted import number, text, whole
+
+BASE_WINDOW_S = 10.0
+LATEST_BASES = 200
+
+
+def tick(host: HostState, now: float) -> HostState:
+    """All servers of a host at the time `now`. Only over a living link."""
+    if host.link.status != "up":
+        return host
+    return judge_all(host, now, moved=True)
+
+
+def judge_all(host: HostState, now: float, moved: bool = False) -> HostState:
+    servers = {ident: judge(host, server, now, moved) for ident, server in host.servers.items()}
+    host = replace(host, servers=MappingProxyType(servers))
+    return measured_bases(host, now) if moved else host
+
+
+def judge(host: HostState, server: ServerState, now: float, moved: bool = True) -> ServerState:
+    m = memory.of(server)
+    source = numbers.choose(m, now)
+    if source != m.source:
+        switched = f"Live numbers now come from {source} instead of {m.source}." if m.source else ""
+        m = replace(m, source=source, switched=switched)
+        server = memory.keep(server, m)
+    if over(server):
+        return _ended(server, now)
+    health = liveness.judge(evidence(server, m, now))
+    verdict = _since(server.verdict, stalls.judge(host, server, health, now), now)
+    server = replace(server, verdict=verdict, health=health)
+    if moved:
+        server = replace(server, numbers=numbers.make(server, m, now))
+        server = replace(server, breakeven=pays(host, server, m, now))
+    return server
+
+
+def over(server: ServerState) -> bool:
+    """The run has ended: its supervisor recorded an exit, or its process is known to be gone."""
+    status = server.status
+    return status.alive is False or status.exit_code is not None or status.exit_signal is not None
+
+
+def _since(old: Verdict, new: Verdict, now: float) -> Verdict:
+    return replace(new, since=old.since if old.kind == new.kind and old.since is not None else now)
+
+
+def _ended(server: ServerState, now: float) -> ServerState:
+    status = server.status
+    if status.exit_signal is not None:
+        how = f"killed by signal {status.exit_signal}"
+    elif status.exit_code is not None:
+        how = f"exit code {status.exit_code}"
+    else:
+        how = "its process is gone; nobody recorded how it ended"
+    cause = story_view.cause(server)
+    evidence = (how, *(cause.evidence if cause else ()))
+    if status.stop_asked or (status.exit_code == 0 and status.ready_boot_s is not None):
+        verdict = Verdict("stopped", f"Stopped ({how}).", (how,))
+    else:
+        why = f"{cause.sentence} " if cause and cause.sentence else ""
+        verdict = Verdict("dead", f"Died: {why}({how}).".replace("  ", " "), evidence)
+    health = Health("down", f"Ended: {how}.", (how,), now, cause.category if cause else "process_gone")
+    was = server.numbers
+    ended = replace(was, idle=None) if was.idle is not None else was
+    blank = numbers.Numbers(decode_history=ended.decode_history, accept_history=ended.accept_history)
+    return replace(
+        server,
+        verdict=_since(server.verdict, verdict, now),
+        health=health,
+        numbers=blank,
+        breakeven=BreakEven(),
+    )
+
+
+def evidence(server: ServerState, m: Memory, now: float) -> liveness.Evidence:
+    return liveness.Evidence(
+        now=now,
+        alive=server.status.alive,
+        was_ready=m.was_ready,
+        answers=m.answers,
+        counts=m.counts,
+        processes=m.processes,
+        schedulers_seen=m.schedulers_seen,
+        last_decode=m.last_decode,
+        last_prefill=m.last_prefill,
+        log_read=server.log.size > 0 and server.log.behind == 0 and not server.log.missing,
+        # "Fired up" can be another server's answer, so ready is the supervisor's word where there is one.
+        log_says=_log_says(server),
+    )
+
+
+def _log_says(server: ServerState) -> str:
+    said = story_view.stage(server.story)
+    if said == "ready" and server.status.supervisor_alive and server.status.ready_boot_s is None:
+        return "warmup"
+    return said
+
+
+def pays(host: HostState, server: ServerState, m: Memory, now: float) -> BreakEven:
+    told = server.numbers
+    algorithm = server.drafter.algorithm or (m.info.algorithm if m.info else "")
+    speculating: bool | None = True if algorithm or m.speculates else None
+    if speculating is None and (m.speculates is False or m.info is not None or server.run.argv):
+        speculating = False
+    live = told.accept_length.source == told.decode_tok_s.source == numbers.LOG
+    judged = breakeven.judge(
+        breakeven.Now(
+            speculating,
+            target_of(server, m),
+            host.name,
+            tp_of(server, m),
+            running=_load(told) if live else None,
+            accept_length=told.accept_length.value if live else None,
+            tok_s=told.decode_tok_s.value if live else None,
+        ),
+        bases(host),
+    )
+    below = server.breakeven.below_since
+    if judged.verdict == "does_not_pay":
+        below = now if below is None else below
+    elif judged.verdict == "pays":
+        below = None
+    return replace(judged, below_since=below)
+
+
+def _load(told: numbers.Numbers) -> float | None:
+    load = told.decode_tok_s.load
+    return None if load is None else float(load)
+
+
+def target_of(server: ServerState, m: Memory) -> str:
+    return server.run.target or (m.info.model if m.info else "")
+
+
+def tp_of(server: ServerState, m: Memory) -> int | None:
+    if m.info is not None and m.info.tp is not None:
+        return m.info.tp
+    from specdash.monitor.reduce_run import flag_of
+
+    word = flag_of(server.run.argv, "--tp-size", "--tensor-parallel-size", "--tp")
+    if word.isdigit():
+        return int(word)
+    return 1 if server.run.argv else None
+
+
+def bases(host: HostState) -> list[breakeven.Base]:
+    out = []
+    for record in host.bases:
+        running, tok_s = number(record.get("running")), number(record.get("tok_s"))
+        if running is None or tok_s is None:
+            continue
+        out.append(
+            breakeven.Base(
+                text(record.get("target")),
+                text(record.get("host")) or host.name,
+                whole(record.get("tp")),
+                running,
+                tok_s,
+                text(record.get("source")),
+                number(record.get("window_s")),
+            )
+        )
+    return out
+
+
+def measured_bases(host: HostState, now: float) -> HostState:
+    """A base server that decodes under a steady load is itself a base measurement: the newest per load."""
+    found = list(host.bases)
+    changed = False
+    for server in host.servers.values():
+        m, told = memory.of(server), server.numbers
+        if server.breakeven.verdict != "not_speculating" or told.decode_tok_s.source != numbers.LOG:
+            continue
+        tok_s, load, target = told.decode_tok_s.value, told.decode_tok_s.load, target_of(server, m)
+        if not tok_s or not load or not target or (told.decode_tok_s.age(now) or 0.0) > 2.0:
+            continue
+        if {line.running for line in m.lines if line.at is not None and line.at > now - BASE_WINDOW_S} != {
+            load
+        }:
+            continue
+        tp = tp_of(server, m)
+        record = {
+            "target": target,
+            "host": host.name,
+            "tp": tp,
+            "running": float(load),
+            "tok_s": tok_s,
+            "window_s": told.decode_tok_s.window_s,
+            "source": f"run {server.run.id}, {numbers.LOG}",
+            "measured": "live",
+        }
+        same = ("target", "tp", "running", "measured")
+        found = [old for old in found if any(old.get(key) != record[key] for key in same)]
+        found.append(MappingProxyType(record))
+        changed = True
+    return replace(host, bases=tuple(found[-LATEST_BASES:])) if changed else host
