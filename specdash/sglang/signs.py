@@ -1,0 +1,404 @@
+"""Lines that speak of failure, by meaning: pattern → category, and the numbers in them.
+
+One table serves single lines of the log and the exception lines of tracebacks. Order is from the special to
+the general. `kind` says how far it explains: "root" a cause by itself, "symptom" what follows from another
+one's end, "state" a condition of a living server, "plain" an exception of no known kind.
+Wording: surface notes sections 5 and 7, and the captures; torch, NCCL and CUDA by their own messages.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
+
+
+class Sign(NamedTuple):
+    category: str
+    kind: str
+    pattern: Pattern[str]
+
+
+def _sign(category: str, kind: str, pattern: str) -> Sign:
+    return Sign(category, kind, re.compile(pattern, re.DOTALL))
+
+
+_OOM = (
+    r"out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|can't allocate memory"
+)
+_ALLOC = (
+    r"(?=.*?(?:Tried to allocate (?P<need>[\d.]+) (?P<need_unit>[KMGT]i?B)"
+    r"|tried to allocate (?P<need_bytes>\d+) bytes))?"
+    r"(?=.*?GPU (?P<gpu>\d+) has a total capacity of (?P<total>[\d.]+) (?P<total_unit>[KMGT]i?B)"
+    r" of which (?P<free>[\d.]+) (?P<free_unit>[KMGT]i?B) is free)?"
+)
+
+SIGNS: Tuple[Sign, ...] = (
+    # The command line (argparse; exits 2 before anything is loaded).
+    _sign(
+        "flag_abbreviation",
+        "root",
+        r"error: ambiguous option: (?P<flag>--[\w-]+)(?:=\S*)? could match (?P<choices>.+)",
+    ),
+    _sign("unknown_flag", "root", r"error: unrecognized arguments: (?P<rest>.+)"),
+    _sign("missing_flag", "root", r"error: the following arguments are required: (?P<rest>.+)"),
+    _sign(
+        "unknown_algorithm",
+        "root",
+        r"error: argument (?P<flag>--speculative-algo\w*)\S*: invalid choice: '?(?P<value>[^'\s]+)'?(?: \(choose from (?P<choices>.+?)\))?",
+    ),
+    _sign(
+        "bad_flag_value",
+        "root",
+        r"error: argument (?P<flag>--?[\w-]+)\S*: (?:invalid choice: '?(?P<value>[^'\n]*?)'?(?: \(choose from (?P<choices>.+?)\))?$|invalid \S+ value: '?(?P<value2>[^'\n]*)'?|expected .*|(?!not allowed|ignored).+)",
+    ),
+    _sign("bad_flag_value", "root", r"^[\w .-]+: error: (?P<rest>.+)"),
+    _sign("unknown_algorithm", "root", r"Unknown speculative algorithm(?: name)?:? '?(?P<value>[\w.-]+)"),
+    # Memory.
+    _sign(
+        "oom_kv_pool",
+        "root",
+        r"Not enough memory\b.*?increase --mem-fraction-static(?:.*?mem_fraction_static=(?P<fraction>[\d.e-]+))?",
+    ),
+    _sign(
+        "oom_kv_pool",
+        "root",
+        r"leave no (?:GPU )?memory for the KV cache(?:.*?--mem-fraction-static=(?P<fraction>[\d.e-]+))?(?:.*?above (?P<fraction_min>[\d.]*\d))?",
+    ),
+    _sign("oom_kv_pool", "root", r"larger than the profiled value (?P<profiled_tokens>-\d+|0\b)"),
+    _sign("gpu_in_use_by_others", "root", r"memory capacity is unbalanced|Some GPUs may be occupied"),
+    _sign("oom", "root", r"(?s)(?:" + _OOM + r")" + _ALLOC),
+    _sign(
+        "hidden_failure_in_capture",
+        "root",
+        r"previous error during capture|cudaErrorStreamCapture\w*|not permitted when stream is capturing|capture (?:was|has been) invalidated",
+    ),
+    # The drafter and the algorithm.
+    _sign(
+        "drafter_mismatch_vocab",
+        "root",
+        r"share the same vocabulary|vocab(?:ulary)?(?:[ _]size)?\b.{0,60}(?:mismatch|differ|does not match|must (?:match|be equal|be the same))",
+    ),
+    _sign(
+        "aux_layer_ids_out_of_range",
+        "root",
+        r"layer_ids? contains? an out-of-range|layer id.{0,40}out of range",
+    ),
+    _sign(
+        "drafter_context_too_short",
+        "root",
+        r"(?P<who>Target model's|User-specified) context_length \((?P<target_context>\d+)\) is greater than the derived context_length \((?P<draft_context>\d+)\)",
+    ),
+    _sign(
+        "algorithm_does_not_fit_drafter",
+        "root",
+        r"'(?P<model>\w+)' object has no attribute '(?P<attribute>hot_token_id|\w*(?:draft|d2t|fc)\w*)'",
+    ),
+    _sign(
+        "algorithm_does_not_fit_target",
+        "root",
+        r"'(?P<model>\w+)' object has no attribute '(?P<attribute>set_(?:eagle3?|dflash|dspark)\w*|get_embed_and_head|set_embed\w*)'|does not implement set_(?:dflash|dspark|eagle3)\w*",
+    ),
+    _sign("drafter_too_deep", "root", r"EAGLE3 currently only supports 1 layer"),
+    _sign(
+        "shape_mismatch",
+        "root",
+        r"Sizes of tensors must match except in dimension \d+\. Expected size (?P<first>\d+) but got size (?P<second>\d+)",
+    ),
+    _sign(
+        "shape_mismatch",
+        "root",
+        r"mat1 and mat2 shapes cannot be multiplied \((?P<m>\d+)x(?P<first>\d+) and (?P<second>\d+)x(?P<n>\d+)\)",
+    ),
+    _sign(
+        "shape_mismatch",
+        "root",
+        r"input\.size\(\S+\) == weight\.size\(\S+\) \((?P<first>\d+) vs\. (?P<second>\d+)\)",
+    ),
+    _sign(
+        "shape_mismatch",
+        "root",
+        r"The size of tensor a \((?P<first>\d+)\) must match the size of tensor b \((?P<second>\d+)\)",
+    ),
+    _sign(
+        "shape_mismatch",
+        "root",
+        r"(?:expanded size|shape mismatch|Shape mismatch|shapes? .{0,40}(?:not|cannot) be (?:broadcast|multiplied))",
+    ),
+    _sign(
+        "architecture_unknown_on_host",
+        "root",
+        r"Model architectures \[?(?P<architectures>[^\]]*)\]? are not supported",
+    ),
+    _sign(
+        "architecture_unknown_on_host",
+        "root",
+        r"model type `(?P<architectures>[^`]+)` but Transformers does not recognize|does not recognize this architecture|Unsupported model architecture:? (?P<architectures2>\S+)",
+    ),
+    # Flags that do not go together.
+    _sign(
+        "flag_conflict",
+        "root",
+        r"(?P<algorithm>\b[A-Z][A-Z0-9_]+\b)?[^\n]*?does not accept (?P<flag>--[\w-]+)",
+    ),
+    _sign(
+        "missing_flag",
+        "root",
+        r"(?:requires? (?:setting |specifying |explicit(?:ly)? )*|[Pp]lease (?:set|specify|provide) |must (?:set|specify|provide) )(?P<flag>--[\w-]+)",
+    ),
+    _sign(
+        "missing_flag", "root", r"(?P<flag>--[\w-]+) (?:is required|must be (?:set|specified|given|provided))"
+    ),
+    _sign(
+        "flag_conflict",
+        "root",
+        r"(?P<algorithm>\b[A-Z][A-Z0-9]+\b) is not supported in (?P<what>[\w ]*attention backend \w+)",
+    ),
+    _sign(
+        "flag_conflict",
+        "root",
+        r"(?:cannot be (?:used|set|enabled|combined)|(?:is|are) (?:not compatible|incompatible|mutually exclusive)|not supported (?:with|when|together)|only supports? CUDA|only supported|conflicts? with|does not support)",
+    ),
+    _sign(
+        "tp_does_not_divide", "root", r"(?:must be|not|isn't) (?:evenly )?divisible by|is not a multiple of"
+    ),
+    # Files and packages.
+    _sign("disk_full", "root", r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"),
+    _sign("open_files_limit", "root", r"Too many open files|\[Errno 24\]"),
+    _sign(
+        "model_access_denied",
+        "root",
+        r"GatedRepoError|gated repo|401 Client Error|403 Client Error|Access to model .{0,80} is restricted",
+    ),
+    _sign(
+        "model_path",
+        "root",
+        r"couldn't connect to 'https?://|LocalEntryNotFoundError|is not a local folder and is not a valid model identifier|RepositoryNotFoundError|Repository Not Found"
+        r"|Repo id must|HFValidationError|does not appear to have a file named|Cannot find any model weights|OfflineModeIsEnabled|[Uu]nrecognized model in"
+        r"|(?:No such file or directory|does not exist|not found)\W{0,4}.{0,120}(?:config\.json|safetensors|tokenizer)|[Mm]odel path .{0,160}(?:not exist|not found)",
+    ),
+    _sign(
+        "checkpoint_corrupt",
+        "root",
+        r"Error while deserializing header|HeaderTooLarge|InvalidHeader|MetadataIncompleteBuffer|SafetensorError|PytorchStreamReader failed|invalid load key",
+    ),
+    _sign(
+        "checkpoint_mismatch",
+        "root",
+        r"size mismatch for|Missing key\(s\)|Unexpected key\(s\)|param(?:\.data|eter)?\.(?:size\(\)|shape) == loaded_weight|Attempted to load weight|loaded_weight\.shape"
+        r"|KeyError: '(?P<weight>[\w.]*(?:layers?|embed|lm_head|weight|mlp|attn|norm|proj|experts?)[\w.]*)'|not initialized from checkpoint",
+    ),
+    _sign(
+        "quantization_mismatch",
+        "root",
+        r"[Qq]uantization method .{0,80}(?:not (?:supported|match)|does not match)|Cannot find the config file for|[Uu]nknown quantization method",
+    ),
+    _sign(
+        "import_error",
+        "root",
+        r"No module named '?(?P<module>[\w.]+)'?|ImportError: (?P<rest>[^\n]+)|undefined symbol: (?P<symbol>\S+)|cannot open shared object file",
+    ),
+    _sign(
+        "launcher_missing",
+        "root",
+        r"(?:: command not found|[Cc]an't open file|cannot execute|not found)\s*$(?<!model not found)",
+    ),
+    _sign("permission_denied", "root", r"PermissionError|Permission denied"),
+    # Ports.
+    _sign(
+        "http_port_in_use",
+        "root",
+        r"error while attempting to bind on address \('?(?P<address>[^',]*)'?, (?P<port>\d+).*?\):? (?:\[errno \d+\] )?address already in use",
+    ),
+    _sign(
+        "bind_failed",
+        "root",
+        r"error while attempting to bind on address \('?(?P<address>[^',]*)'?, (?P<port>\d+).*?\):? (?P<rest>[^\n]*)",
+    ),
+    _sign(
+        "internal_port_in_use",
+        "root",
+        r"failed to listen on any local network address.*?port: (?P<port>\d+)|EADDRINUSE(?:.*?port: (?P<port2>\d+))?",
+    ),
+    _sign(
+        "port_in_use",
+        "root",
+        r"Port (?P<port>\d+)? ?is (?:already|not available).{0,40}(?:dist_init_port=(?P<port2>\d+))?|port at (?P<port3>\d+) is not available in \d+ seconds|is not available in \d+ seconds",
+    ),
+    _sign(
+        "port_in_use",
+        "root",
+        r"[Aa]ddress already in use(?: \(addr='tcp://[^:']*:(?P<port>\d+)'\))?|\[Errno (?:98|48)\]",
+    ),
+    # GPUs, drivers.
+    _sign(
+        "driver_mismatch",
+        "root",
+        r"Driver/library version mismatch|driver version is insufficient|driver (?:on your system )?is too old|Found no NVIDIA driver|Failed to initialize NVML|NVML_ERROR_LIB_RM_VERSION_MISMATCH|forward compatibility was attempted",
+    ),
+    _sign(
+        "gpu_lost",
+        "root",
+        r"fell? off the bus|GPU is lost|GPU_IS_LOST|uncorrectable (?:NVLink|ECC)|NVRM: Xid|\bXid\b.{0,40}\d+|cudaErrorECCUncorrectable",
+    ),
+    _sign(
+        "gpu_missing",
+        "root",
+        r"invalid device ordinal|no CUDA-capable device|No CUDA GPUs are available|No accelerator|device >= 0 && device < num_gpus|CUDA unknown error",
+    ),
+    _sign(
+        "gpu_too_old",
+        "root",
+        r"no kernel image is available|requires? (?:device|GPU)s? with (?:compute )?capability|[Cc]ompute capability .{0,40}not supported|sm_\d+ is not",
+    ),
+    _sign(
+        "cuda_error",
+        "root",
+        r"illegal memory access|device-side assert|misaligned address|unspecified launch failure|CUDA error: (?P<rest>[^\n]+)|CUBLAS_STATUS_(?!ALLOC)\w+|Triton Error \[CUDA\]",
+    ),
+    # Ranks that wait for each other.
+    _sign(
+        "nccl_timeout",
+        "root",
+        r"Watchdog caught collective operation timeout|collective operation timed? ?out|Some NCCL operations have failed or timed out",
+    ),
+    _sign(
+        "dist_timeout",
+        "root",
+        r"[Tt]imed out after \d+ ?(?:seconds|ms|milliseconds).{0,60}(?:client|peer|rank|store)|DistStoreError|wait timeout after \d+ms|Timed out waiting|barrier.{0,30}timed? ?out|timed out.{0,40}(?:rendezvous|store|connect)"
+        r"|client socket has timed out",
+    ),
+    _sign(
+        "nccl_connect_failed",
+        "root",
+        r"client socket has failed to connect|ncclRemoteError|socketStartConnect|socketPollConnect|Connect to .{0,80} failed|[Nn]o route to host|failed to connect to any network|Network is unreachable|ncclSystemError|ncclInvalidUsage|Bootstrap : no socket interface",
+    ),
+    _sign(
+        "nccl_error", "root", r"NCCL (?:error|failure|WARN .*error)|ncclUnhandledCudaError|ncclInternalError"
+    ),
+    _sign(
+        "peer_rank_gone",
+        "symptom",
+        r"Connection closed by peer|Connection reset by peer|recvValue failed|sendBytes failed|gloo.{0,80}(?:closed|reset)|Broken pipe|BrokenPipeError|EOFError",
+    ),
+    # Watchdog, children, signals.
+    _sign("watchdog_timeout", "root", r"[Ww]atchdog timeout(?: \((?P<rest>[^)]*)\))?"),
+    _sign(
+        "killed_by_signal",
+        "root",
+        r"Subprocess (?P<process>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-\d+)",
+    ),
+    _sign(
+        "child_exited",
+        "symptom",
+        r"Subprocess (?P<process>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>\d+)",
+    ),
+    _sign(
+        "killed_by_signal",
+        "root",
+        r"(?:Rank (?P<rank_number>\d+) )?scheduler died during initialization \(exit code: (?P<code>-\d+)\)",
+    ),
+    _sign("killed_by_signal", "root", r"terminated with (?P<code>-\d+)|^Exit code: (?P<code2>-\d+)"),
+    _sign(
+        "child_exited",
+        "symptom",
+        r"scheduler died during initialization|(?P<process>Scheduler or DataParallelController) \d+ terminated with (?P<code>\d+)|Rank \d+ scheduler is dead|^Exit code: \d+",
+    ),
+    _sign(
+        "killed_by_signal",
+        "root",
+        r"^(?:.{0,160}\s)?(?P<word>Killed|Segmentation fault|Bus error|Aborted)(?:\s+\(core dumped\))?\s*$|Fatal Python error: (?P<word2>Segmentation fault|Bus error|Aborted)|Unexpected bus error",
+    ),
+    _sign("child_died", "symptom", r"[Rr]eceived sigquit from a child|SIGQUIT received"),
+    _sign("init_failed", "symptom", r"Initialization failed\. Please see the error messages above"),
+    _sign("warmup_failed", "plain", r"Initialization failed\. warmup error"),
+)
+
+NEEDLES: Tuple[bytes, ...] = (
+    b"rror", b"xception", b"atchdog", b"crashed", b"died", b"dead", b"igquit", b"SIGQUIT", b"terminated", b"xit code",
+    b"NCCL", b"nccl", b"NVML", b"Xid", b"NVRM", b"No space", b"Killed", b"Segmentation", b"Bus error", b"Aborted",
+    b"enough memory", b"out of memory", b"profiled value", b"in use", b"not available", b"imed out", b"imeout",
+    b"unbalanced", b"off the bus", b"command not found", b"closed by peer", b"leave no",
+)  # fmt: skip
+"""Bytes that a line has when a sign may match; all other lines meet no regex."""
+
+WARNING = re.compile(
+    rb"[Ww]arning\b|WARN|[Dd]eprecat|sub-optimal|[Ff]alling back|[Ff]allback|\b[Ff]ail(?:ed|s|ure)?\b|[Uu]nable to|not found\b"
+)
+WARNING_NEEDLES: Tuple[bytes, ...] = (
+    b"arning",
+    b"WARN",
+    b"eprecat",
+    b"sub-optimal",
+    b"alling back",
+    b"ail",
+    b"nable to",
+    b"ot found",
+)
+EXCEPTION_LINE = re.compile(
+    rb"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|NotFound\w*|Full|Empty|Stop\w*|Died|Lost)\w*"
+    rb"|(?:[a-z_]\w*\.)+[A-Z]\w+|Exception)(?::(?: |$)|$)"
+)
+FATAL_HEAD = re.compile(
+    r"hit an exception|[Ii]nitialization failed|[Uu]ncaught|failed to (?:start|launch|initialize the (?:engine|server))|Fatal"
+    r"|Capture .{0,80}failed|SIGQUIT|sigquit|Exception in (?:scheduler|engine)|died"
+)
+SURVIVED_HEAD = re.compile(
+    r"ASGI application|in thread|never retrieved|Ignor|Can ?not initialize|init failed|fall|skip|[Ww]arn"
+)
+
+_UNITS = {
+    "KiB": 1 / 1024,
+    "MiB": 1.0,
+    "GiB": 1024.0,
+    "TiB": 1048576.0,
+    "KB": 1 / 1024,
+    "MB": 1.0,
+    "GB": 1024.0,
+    "TB": 1048576.0,
+}
+
+
+def match(text: str) -> Optional[Tuple[Sign, Dict[str, Any]]]:
+    """The first sign that a text shows, with what it names. Sizes come as `need_mib`, `free_mib`, `total_mib`."""
+    text = text[:6000]
+    for sign in SIGNS:
+        found = sign.pattern.search(text)
+        if found:
+            return sign, _named(found.groupdict())
+    return None
+
+
+def matches(text: str) -> List[Tuple[Sign, Dict[str, Any]]]:
+    """All signs that a text shows, in the table's order."""
+    text = text[:6000]
+    found = ((sign, sign.pattern.search(text)) for sign in SIGNS)
+    return [(sign, _named(hit.groupdict())) for sign, hit in found if hit]
+
+
+def _named(groups: Dict[str, Optional[str]]) -> Dict[str, Any]:
+    out: Dict[str, Any] = {}
+    for key, value in groups.items():
+        if value is None or key.endswith("_unit"):
+            continue
+        name = key.rstrip("0123456789") if key[-1].isdigit() else key
+        unit = groups.get(key + "_unit")
+        if unit:
+            out[name + "_mib"] = round(float(value) * _UNITS[unit], 3)
+        elif name == "need_bytes":
+            out["need_mib"] = round(int(value) / 1048576.0, 3)
+        elif name == "gpu":
+            out["gpu_index"] = int(value)
+        elif re.fullmatch(r"-?\d{1,15}", value):
+            out[name] = int(value)
+        elif name.startswith("fraction"):
+            out[name] = _number(value)
+        else:
+            out[name] = value.strip()[:400]
+    return out
+
+
+def _number(text: str) -> Optional[float]:
+    try:
+        return float(text)
+    except ValueError:
+        return None

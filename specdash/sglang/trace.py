@@ -1,0 +1,193 @@
+"""Tracebacks kept whole, and lines that speak of failure: how evidence is gathered. Base of `loading.Loading`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, List, Optional, Tuple
+
+from specdash.sglang import signs
+from specdash.sglang.storytypes import KEEP_EVIDENCE, Evidence
+
+HEAD_LINES = 60
+TAIL_LINES = 120
+LINE_CHARS = 500
+ERRORS = 8
+ERROR_CHARS = 3000
+DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
+CHAIN = (b"During handling of the above", b"The above exception was")
+SCHEDULER_DIES = re.compile(r"hit an exception|Initialization failed")
+
+
+class Traces:
+    """Gathers evidence. The fields are those of `Story`."""
+
+    open: Optional[Evidence]
+    evidence: List[Evidence]
+    here: int
+    line: int
+    at: Optional[float]
+    last_time: Optional[float]
+    phase: str
+    sub_phase: str
+    was_serving: bool
+    ready_seen: bool
+    exit_told: str
+
+    # Shared fields of the story that the bases below name (mypy: set from `vars(story)`).
+    bar: Any
+    arguments: Any
+    max_running_requests: Optional[int]
+    capped_by_speculation: Optional[int]
+    bind_failed: bool
+    false_ready: bool
+    ready_time: Optional[float]
+    ready_at: Optional[float]
+    worker_node: bool
+    decode_count: int
+    prefill_count: int
+    history_width: int
+    retractions: int
+    retracted: int
+    retract_offset: Optional[int]
+    retract_line: str
+    health_failures: int
+    stop_asked: str
+    draining: bool
+    drain_remaining: Optional[int]
+    finished_cleanly: bool
+    evidence_dropped: int
+    attempts: int
+    attempt_offset: int
+    first_time: Optional[float]
+    last_at: Optional[float]
+    version: str
+    size: int
+    rest: bytes
+    skipped: int
+    lines: int
+    records: int
+    errors: int
+    warnings: int
+
+    def end(self, told: str) -> None:
+        raise NotImplementedError
+
+    def note(self, kind: str, body: bytes, rank: str) -> None:
+        raise NotImplementedError
+
+    def _evidence(self, kind: str, head: str, rank: str, **more: Any) -> Evidence:
+        return Evidence(
+            kind,
+            head[:2000],
+            rank=rank,
+            time=self.last_time,
+            at=self.at,
+            offset=self.here,
+            line=self.line,
+            phase=self.phase if self.phase != "exited" else "",
+            sub=self.sub_phase,
+            serving=self.was_serving or self.phase == "serving",
+            ranks=(rank,),
+            **more,
+        )
+
+    def begin_trace(self, head: str, first: bytes, rank: str, fatal: int) -> None:
+        """A traceback (or a bare exception line) begins. `fatal` -1: judge by its head."""
+        if self.open is not None:
+            self.close()
+        if fatal < 0:
+            fatal = 2 if signs.FATAL_HEAD.search(head) and not signs.SURVIVED_HEAD.search(head) else 0
+        elif self.ready_seen or self.was_serving:
+            fatal = 0
+        self.open = self._evidence("exception", head, rank, fatal=fatal)
+        if fatal == 2:
+            self.end("weak")
+        self.continued(first)
+
+    def begin_plain(self, body: bytes, rank: str) -> None:
+        """An ERROR record that no rule knows: keep it open, a traceback may follow."""
+        self.open = self._evidence("line", body[:2000].decode("utf-8", "replace"), rank)
+
+    def evidence_line(self, body: bytes, rank: str) -> bool:
+        """A record that a sign knows. What follows without a head belongs to it."""
+        head = body[:4000].decode("utf-8", "replace")
+        found = signs.match(head)
+        if found is None:
+            return False
+        sign, numbers = found
+        self.open = self._evidence("line", head, rank, category=sign.category, numbers=tuple(numbers.items()))
+        if sign.category in ("http_port_in_use", "bind_failed"):
+            self.bind_failed = True
+        if (
+            sign.category in ("child_died", "child_exited", "killed_by_signal", "init_failed")
+            or "error: " in head[:80]
+        ):
+            self.end("strong")
+        elif signs.FATAL_HEAD.search(head) and not signs.SURVIVED_HEAD.search(head):
+            self.open = replace(self.open, fatal=2)
+            self.end("weak")
+        return True
+
+    def continued(self, part: bytes) -> bool:
+        """Add a line without a head to what is open. False when it does not belong there."""
+        now = self.open
+        if now is None:
+            return False
+        if now.kind == "line" and not now.lines and not part.strip():
+            return True
+        begins = part.startswith(b"Traceback (most recent call last)")
+        bare = part.lstrip()
+        if now.kind == "line" and part[:7] == b"usage: ":
+            return False
+        text = part[: LINE_CHARS * 4].decode("utf-8", "replace")[:LINE_CHARS]
+        kind, errors = now.kind, now.errors
+        if begins:
+            kind = "exception"
+        frame = part[:1] in b" \t" and part[:1] != b""
+        if not frame and not begins and bare and not part.startswith(CHAIN):
+            named = signs.EXCEPTION_LINE.match(part)
+            if named and not named.group("type").endswith(b"Warning"):
+                whole = part[:ERROR_CHARS].decode("utf-8", "replace")
+                errors = errors + (whole,) if len(errors) < ERRORS else errors[:-1] + (whole,)
+                kind = "exception"
+            elif errors:
+                errors = errors[:-1] + ((errors[-1] + "\n" + text)[:ERROR_CHARS],)
+        lines, dropped = now.lines + (text,), now.dropped
+        if len(lines) > HEAD_LINES + TAIL_LINES:
+            lines, dropped = lines[:HEAD_LINES] + lines[HEAD_LINES + 1 :], dropped + 1
+        fatal = now.fatal
+        if begins and now.kind == "line" and not now.category:
+            fatal = 0
+        self.open = replace(now, kind=kind, lines=lines, errors=errors, dropped=dropped, fatal=fatal)
+        if errors != now.errors and fatal == 1 and not self.exit_told:
+            self.end("weak")
+        return True
+
+    def close(self) -> None:
+        """What was open is whole. The same from another rank is folded."""
+        now = self.open
+        self.open = None
+        if now is None or (now.kind == "line" and not now.category and not now.errors):
+            return
+        key = _key(now)
+        for i, old in enumerate(self.evidence):
+            if _key(old) == key:
+                ranks = (
+                    old.ranks if now.rank in old.ranks or len(old.ranks) >= 64 else old.ranks + (now.rank,)
+                )
+                self.evidence[i] = replace(
+                    old, count=old.count + 1, ranks=ranks, fatal=max(old.fatal, now.fatal)
+                )
+                return
+        if len(self.evidence) >= KEEP_EVIDENCE:
+            # Keep the first ones (causes) and the newest (the end).
+            self.evidence_dropped += 1
+            del self.evidence[KEEP_EVIDENCE - 8]
+        self.evidence.append(now)
+
+
+def _key(evidence: Evidence) -> Tuple[str, str, str, str]:
+    last = evidence.errors[-1] if evidence.errors else ""
+    head = "" if evidence.kind == "exception" else evidence.head
+    return evidence.kind, evidence.category, DIGITS.sub("#", head[:300]), DIGITS.sub("#", last[:300])
