@@ -22,8 +22,11 @@ parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--load", type=float, default=0.2)
 parser.add_argument("--die", default="", help="exit code at the end of the load, or a signal name")
 parser.add_argument("--ignore-term", action="store_true")
+parser.add_argument("--deaf", action="store_true", help="TERM and INT are caught and do nothing")
 parser.add_argument("--ignore-int", action="store_true")
-parser.add_argument("--leak", action="store_true", help="a child in a session of its own that outlives the parent")
+parser.add_argument(
+    "--leak", action="store_true", help="a child in a session of its own that outlives the parent"
+)
 parser.add_argument("--no-bind", action="store_true", help="fail to bind, say ready anyhow, never exit")
 parser.add_argument("--no-children", action="store_true")
 parser.add_argument("--requests", type=int, default=0, help="requests that /v1/loads says are running")
@@ -68,7 +71,11 @@ def leave(number, frame):
     os._exit(0)
 
 
-signal.signal(signal.SIGTERM, signal.SIG_IGN if args.ignore_term else leave)
+signal.signal(
+    signal.SIGTERM, (lambda *_: None) if args.deaf else signal.SIG_IGN if args.ignore_term else leave
+)
+if args.deaf:
+    signal.signal(signal.SIGINT, lambda *_: None)
 if args.ignore_int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 key = args.key
@@ -134,14 +141,20 @@ class Server(ThreadingHTTPServer):
 
 
 if args.no_bind:
-    say("ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use" % args.port)
+    say(
+        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use"
+        % args.port
+    )
     say("The server is fired up and ready to roll!")
     while True:
         time.sleep(60)
 try:
     server = Server(("127.0.0.1", args.port), Handler)
 except OSError:
-    say("ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use" % args.port)
+    say(
+        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use"
+        % args.port
+    )
     say("The server is fired up and ready to roll!")
     sys.exit(3)
 say("INFO:     Uvicorn running on http://127.0.0.1:%d (Press CTRL+C to quit)" % args.port)
