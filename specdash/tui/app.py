@@ -1,0 +1,400 @@
+"""The application: one screen that is kept open all night, and the screens that open over it.
+
+Workers never touch a widget: the hub's callback sets a flag, and one timer, at most four times a second, takes the
+newest state and gives it to the panels, each of which repaints only the rows that differ.
+"""
+
+from __future__ import annotations
+
+import codecs
+import locale
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from rich.style import Style
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Input
+
+from specdash.errors import SpecdashError
+from specdash.monitor.state import ActionState, FleetState, HostState, ServerState
+from specdash.tui import themes
+from specdash.tui.actions import ACTIONS, Action
+from specdash.tui.doing import Doing
+from specdash.tui.footer import Keys
+from specdash.tui.logview import LogView
+from specdash.tui.notices import Notices
+from specdash.tui.paint import styles_for
+from specdash.tui.panels import Panel, Row
+from specdash.tui.ports import HubLike, Operator, ProfileRow
+from specdash.tui.side import Side
+from specdash.tui.views.doing import doing_rows, shown_action
+from specdash.tui.views.gpus import board_rows, wanted_height
+from specdash.tui.views.header import header_row
+from specdash.tui.views.link import newest_server
+from specdash.tui.views.server import server_rows
+from specdash.tui.views.side import items
+from specdash.tui.words import one_line
+
+UPDATE_S = 0.25
+"""Nothing that arrives is drawn more often than this; keys are answered at once."""
+
+
+class SpecdashApp(App[int]):
+    CSS_PATH = "style.tcss"
+    TITLE = "specdash"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS]
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+        (0, "-narrow"),
+        (72, "-normal"),
+        (110, "-wide"),
+        (170, "-huge"),
+    ]
+
+    def __init__(
+        self,
+        hub: HubLike,
+        operator: Operator,
+        *,
+        read_only: bool = False,
+        theme: str = "",
+        keys: dict[str, str] | None = None,
+        chosen_profile: str = "",
+        wall_clock: bool = True,
+    ) -> None:
+        super().__init__()
+        self.hub = hub
+        self.operator = operator
+        self.read_only = read_only
+        self.fleet: FleetState = hub.state
+        self.profile_rows: tuple[ProfileRow, ...] = ()
+        self.host_name = ""
+        self.run_id = ""
+        self.profile_name = chosen_profile
+        self.notices = Notices()
+        self.put_away: frozenset[str] = frozenset()
+        self.ascii_only = _ascii_only()
+        self.role_styles: dict[str, Style] = {}
+        self._keys = dict(keys or {})
+        self._wanted_theme = theme
+        self._dirty = True
+        self._shown_log: tuple[str, str] = ("", "")
+        self._log_size = -1
+        self._wall_clock = wall_clock
+        self._asking: str = ""
+        self.doing = Doing(self)
+
+    # Building -----------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield Row(self._draw_header, id="header")
+        with Horizontal(id="body"):
+            yield Side(id="side")
+            with Vertical(id="main"):
+                yield Panel(self._draw_gpus, id="gpus")
+                yield Panel(self._draw_server, id="server")
+                yield Row(self._draw_doing, id="doing")
+                yield LogView(id="log")
+                yield Input(id="prompt", select_on_focus=False)
+        yield Keys(self.why_not, id="keys")
+
+    def get_css_variables(self) -> dict[str, str]:
+        return super().get_css_variables()
+
+    def on_mount(self) -> None:
+        for theme in themes.ALL:
+            self.register_theme(theme)
+        self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else themes.DARK.name
+        if os.environ.get("SSH_CONNECTION"):
+            # A slow link pays for every frame of an animation.
+            self.animation_level = "none"
+        self._restyle()
+        self.set_keymap(self._keys)
+        self.query_one(Keys).keymap = self._keys
+        log = self.query_one(LogView)
+        log.redact = self.operator.redact
+        self.reload_profiles()
+        self.hub.subscribe(self._state_came)
+        self.set_interval(UPDATE_S, self._tick)
+        self.query_one(Side).focus()
+        self._tick()
+
+    def _watch_theme(self, theme_name: str) -> None:
+        super()._watch_theme(theme_name)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        variables = {**self.get_css_variables(), **self.theme_variables}
+        self.role_styles = styles_for(variables)
+        # The chosen row keeps its roles' colours on a panel-coloured ground.
+        self.role_styles["pick"] = (
+            Style(bgcolor=variables.get("panel"))
+            if variables.get("panel", "").startswith("#")
+            else Style(reverse=True)
+        )
+
+    def reload_profiles(self) -> None:
+        try:
+            self.profile_rows = tuple(self.operator.profiles())
+        except SpecdashError as problem:
+            self.tell(str(problem), "warning")
+        if not self.profile_name and self.profile_rows:
+            self.profile_name = self.profile_rows[0].name
+
+    # State in -----------------------------------------------------------------------------------------
+
+    def _state_came(self, *_: Any) -> None:
+        self._dirty = True
+
+    def _tick(self) -> None:
+        """At most four times a second: newest state to the panels, a slice of log work."""
+        if not self.is_mounted:
+            return
+        log = self.query_one(LogView)
+        if self._dirty:
+            self._dirty = False
+            self.fleet = self.hub.state
+            self.notices.take(self.fleet)
+            self._choose_defaults()
+            self._show()
+        self._show_log(log)
+        self.doing.tick()
+
+    def _choose_defaults(self) -> None:
+        if self.host_name not in self.fleet.hosts:
+            self.host_name = next(iter(self.fleet.hosts), "")
+            self.run_id = ""
+        host = self.host
+        if host is not None and self.run_id not in host.servers:
+            newest = newest_server(host)
+            self.run_id = newest.run.id if newest else ""
+
+    @property
+    def host(self) -> HostState | None:
+        return self.fleet.hosts.get(self.host_name)
+
+    @property
+    def server(self) -> ServerState | None:
+        return self.host.servers.get(self.run_id) if self.host else None
+
+    @property
+    def action_shown(self) -> ActionState | None:
+        return shown_action(self.host, self.put_away)
+
+    def _show(self) -> None:
+        main = self.screen_stack[0]
+        side = main.query_one(Side)
+        width = max(10, side.size.width - 2)
+        side.show_items(items(self.fleet, self.profile_rows, width))
+        self._lay_out()
+        for panel in main.query(Panel):
+            panel.update()
+        main.query_one(Keys).refresh()
+
+    def _lay_out(self) -> None:
+        """Heights of the panels, from the room there is. The log gets what is left, a third at least."""
+        main = self.screen_stack[0]
+        height = self.size.height - 2
+        width = main.query_one("#main").size.width or self.size.width
+        gpus = main.query_one("#gpus")
+        server = main.query_one("#server")
+        doing = main.query_one("#doing")
+        wanted = wanted_height(self.host, width, self.size.height)
+        action = self.action_shown
+        doing.set_class(action is None, "none")
+        steps = min(7, 1 + len(action.steps) + (1 if action.sentence else 0)) if action else 0
+        if doing.styles.height is None or doing.styles.height.value != steps:
+            doing.styles.height = max(1, steps)
+        left = height - wanted - steps
+        share = max(7, left // 2 if left < 40 else round(left * 0.55))
+        if left - share < 5:
+            share = max(4, left - 5)
+        for widget, rows in ((gpus, wanted), (server, share)):
+            if widget.styles.height is None or widget.styles.height.value != rows:
+                widget.styles.height = rows
+
+    def _show_log(self, log: LogView) -> None:
+        place = (self.host_name, self.run_id)
+        if place != self._shown_log:
+            self._shown_log = place
+            log.set_source(self.hub.log(*place) if self.run_id else None)
+            self._log_size = -1
+        elif log.table.source.line_count == 0 and self.run_id and type(log.table.source).__name__ == "Empty":
+            source = self.hub.log(*place)
+            if source is not None:
+                log.set_source(source)
+        count = log.table.source.line_count
+        server = self.server
+        log.missing = one_line(server.log.missing) if server else ""
+        log.bytes_behind = server.log.behind if server else 0
+        if count != self._log_size:
+            self._log_size = count
+            log.grown()
+        elif log.table.behind or (log.finder.pattern is not None and log.finder.scanned < log.table.count):
+            log.idle()
+
+    def on_resize(self) -> None:
+        self._dirty = True
+        self.call_after_refresh(self._tick)
+
+    # Drawing ------------------------------------------------------------------------------------------
+
+    def _draw_header(self, width: int, height: int, focused: bool) -> list[Any]:
+        clock = time.strftime("%H:%M") if self._wall_clock else ""
+        read_only = self.read_only or bool(self.host_name and self.operator.can_change(self.host_name))
+        return [
+            header_row(
+                self.host,
+                self.fleet.now,
+                width,
+                read_only=read_only,
+                unread=self.notices.unread,
+                worst=self.notices.worst,
+                clock=clock,
+            )
+        ]
+
+    def _draw_gpus(self, width: int, height: int, focused: bool) -> list[Any]:
+        return board_rows(self.host, self.fleet.now, width, height, focused)
+
+    def _draw_server(self, width: int, height: int, focused: bool) -> list[Any]:
+        return server_rows(self.host, self.server, self.fleet.now, width, height, focused)
+
+    def _draw_doing(self, width: int, height: int, focused: bool) -> list[Any]:
+        return doing_rows(self.action_shown, self.fleet.now, width, height)
+
+    # Choosing -----------------------------------------------------------------------------------------
+
+    @on(Side.Moved)
+    def _moved(self, message: Side.Moved) -> None:
+        kind, host, name = message.item.key
+        if kind == "profile":
+            self.profile_name = name
+        else:
+            self.host_name = host
+            if kind == "run":
+                self.run_id = name
+            else:
+                state = self.host
+                newest = newest_server(state) if state else None
+                self.run_id = newest.run.id if newest else ""
+        self._dirty = True
+        self._tick()
+
+    @on(Side.Opened)
+    async def _opened(self, message: Side.Opened) -> None:
+        kind, _, name = message.item.key
+        if kind == "profile":
+            self.profile_name = name
+            await self.run_action("launch")
+        else:
+            self.screen_stack[0].query_one(LogView).focus()
+
+    def on_descendant_focus(self) -> None:
+        keys = self.screen_stack[0].query_one(Keys)
+        keys.log_focused = isinstance(self.focused, LogView)
+        keys.refresh()
+
+    # Asking and telling -------------------------------------------------------------------------------
+
+    def tell(self, sentence: str, severity: str = "info") -> None:
+        """A message that is kept; a toast shows it where the operator looks. Markup is never read."""
+        self.notices.add(sentence, severity, self.fleet.now)
+        level: Any = {"critical": "error", "warning": "warning"}.get(severity, "information")
+        self.notify(one_line(sentence), severity=level, markup=False, timeout=6)
+        self._dirty = True
+
+    def why_not(self, action: Action) -> str:
+        """Empty when the action can be done now, else the reason in words."""
+        return self.doing.why_not(action)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return True
+
+    @on(LogView.Asked)
+    def _log_asked(self, message: LogView.Asked) -> None:
+        self.doing.log_asked(message.what, message.text)
+
+    def ask(self, what: str, label: str, text: str = "") -> None:
+        """Open the prompt row under the log."""
+        prompt = self.screen_stack[0].query_one("#prompt", Input)
+        self._asking = what
+        prompt.placeholder = label
+        prompt.value = text
+        prompt.add_class("open")
+        prompt.focus()
+
+    def _close_prompt(self) -> None:
+        prompt = self.screen_stack[0].query_one("#prompt", Input)
+        prompt.remove_class("open")
+        self.screen_stack[0].query_one(LogView).focus()
+
+    @on(Input.Submitted, "#prompt")
+    def _answered(self, message: Input.Submitted) -> None:
+        self._close_prompt()
+        self.doing.answered(self._asking, message.value)
+
+    def key_escape(self) -> None:
+        prompt = self.screen_stack[0].query_one("#prompt", Input)
+        if prompt.has_class("open"):
+            self._close_prompt()
+            return
+        log = self.screen_stack[0].query_one(LogView)
+        action = self.action_shown
+        if log.mark is not None:
+            log.mark = None
+            log.redraw()
+        elif log.finder.pattern is not None:
+            log.search("")
+        elif action is not None and action.status != "running":
+            self.put_away = self.put_away | {action.id}
+            self._dirty = True
+            self._tick()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        for action in ACTIONS:
+            if action.id == "palette":
+                continue
+            why = self.why_not(action)
+            words = f"{action.help}. Not now: {why}" if why else action.help
+            yield SystemCommand(
+                f"{action.title}  [{action.key.split(',')[0]}]".replace("[", "(").replace("]", ")"),
+                words,
+                self._runner(action),
+            )
+
+    def _runner(self, action: Action) -> Any:
+        async def run() -> None:
+            await self.run_action(action.call)
+
+        return run
+
+    def __getattr__(self, name: str) -> Any:
+        # action_launch, action_stop, … live in `tui.doing`, loaded with the dialogs they open.
+        if name.startswith("action_"):
+            found = getattr(self.__dict__.get("doing"), name, None)
+            if found is not None:
+                return found
+        raise AttributeError(name)
+
+
+def _ascii_only() -> bool:
+    """True where the terminal cannot be trusted with anything but ASCII (LANG=C and the like)."""
+    names = [os.environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
+    told = next((name for name in names if name), "")
+    if os.environ.get("SPECDASH_ASCII"):
+        return os.environ["SPECDASH_ASCII"] != "0"
+    if told in ("C", "POSIX"):
+        return True
+    encoding = told.partition(".")[2] or locale.getpreferredencoding(False)
+    try:
+        return codecs.lookup(encoding.partition("@")[0] or "utf-8").name not in ("utf-8",) and bool(told)
+    except LookupError:
+        return False

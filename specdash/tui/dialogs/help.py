@@ -1,0 +1,68 @@
+"""Keys of what is on the screen: read from the bindings themselves, remapped ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.binding import Binding
+from textual.widget import Widget
+
+from specdash.tui.actions import ACTIONS, key_word
+from specdash.tui.cells import cut
+from specdash.tui.dialogs.base import Page
+from specdash.tui.logview import LogView
+from specdash.tui.side import Side
+from specdash.tui.words import Line
+
+WORDS = (
+    "accept length: tokens per target verify step, the bonus token included, as SGLang counts.",
+    "break-even: the accept length at which speculation is as fast as the base server under the same load.",
+    "— is not available. idle is idle, not 0. Dimmed italics with an age are old data.",
+    "GPU letters: a run's letter, s another run of ours, o others, ? hidden, · free, ! a problem.",
+)
+
+
+class HelpScreen(Page[None]):
+    title_words = "Keys"
+
+    def __init__(self, focused: Widget | None) -> None:
+        super().__init__()
+        self.focused_widget = focused
+
+    def rows(self, width: int) -> Sequence[Line]:
+        app = self.host_app
+        keymap: dict[str, str] = app._keys
+        out: list[Line] = []
+        panels: list[tuple[str, type[Widget]]] = [("In the log", LogView), ("In hosts and profiles", Side)]
+        if isinstance(self.focused_widget, Side):
+            panels.reverse()
+        for title, kind in panels[:1]:
+            out += self._bindings(title, kind, keymap, width)
+        group = ""
+        for action in ACTIONS:
+            if action.group != group:
+                group = action.group
+                out.append([(f" {group}", "title")])
+            why = app.why_not(action)
+            line: Line = [
+                (f"   {key_word(keymap.get(action.id, action.key)):<10}", "key"),
+                (action.help, "dim" if why else ""),
+            ]
+            if why:
+                line.append((f"  not now: {cut(why, max(10, width - 20 - len(action.help)))}", "warn"))
+            out.append(line)
+        out.append([("   Tab       ", "key"), ("Next panel", "")])
+        out.append([("   Esc       ", "key"), ("End a search or selection; put a message away", "")])
+        for title, kind in panels[1:]:
+            out += self._bindings(title, kind, keymap, width)
+        out.append([(" Words", "title")])
+        out += [[(f"   {word}", "dim")] for word in WORDS]
+        return out
+
+    def _bindings(self, title: str, kind: type[Widget], keymap: dict[str, str], width: int) -> list[Line]:
+        out: list[Line] = [[(f" {title}", "title")]]
+        for binding in kind.BINDINGS:
+            if isinstance(binding, Binding):
+                keys = keymap.get(binding.id or "", binding.key)
+                out.append([(f"   {key_word(keys):<10}", "key"), (binding.description, "")])
+        return out

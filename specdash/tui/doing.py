@@ -1,0 +1,320 @@
+"""What the keys do: each opens a screen or a plan; whether it can be done now, and if not, why.
+
+Kept out of `app` so that dialogs are imported when first opened, not before the first paint.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdash.control.plans import Danger, Plan
+from specdash.errors import SpecdashError
+from specdash.tui import themes
+from specdash.tui.actions import BY_ID, Action
+from specdash.tui.logview import LogView
+from specdash.tui.views.link import is_living, run_name
+
+if TYPE_CHECKING:
+    from specdash.tui.app import SpecdashApp
+
+ZOOMS = {"gpus": "-zoom-gpus", "server": "-zoom-server", "log": "-zoom-log"}
+SENT = "sent to the terminal (may be refused)"
+
+
+class Doing:
+    def __init__(self, app: SpecdashApp) -> None:
+        self.app = app
+        self._main: Any = None
+
+    @property
+    def main(self) -> Any:
+        return self.app.screen_stack[0]
+
+    @property
+    def log(self) -> LogView:
+        return self.main.query_one(LogView)  # type: ignore[no-any-return]
+
+    def tick(self) -> None:
+        if self.app.notices.rang:
+            self.app.notices.rang = False
+            self.app.bell()
+
+    # Whether ------------------------------------------------------------------------------------------
+
+    def why_not(self, action: Action) -> str:
+        app = self.app
+        if action.danger is not Danger.NONE:
+            if app.read_only:
+                return "specdash runs with --read-only."
+            host = app.host
+            if host is None:
+                return "no host is chosen."
+            refused = app.operator.can_change(host.name)
+            if refused:
+                return refused
+            if host.link.status != "up":
+                return f"{host.name} is not connected."
+            running = next((a for a in host.actions if a.status == "running"), None)
+            if running is not None:
+                return f"“{running.title}” is still running."
+        server = app.server
+        if action.id == "launch" and not app.profile_name:
+            return "no profile is chosen; choose one at the left."
+        if action.id == "stop" and (server is None or not is_living(server)):
+            return "no server is running here."
+        if action.id == "switch":
+            if server is None or not is_living(server):
+                return "no server is running here; l launches one."
+            if not app.profile_name:
+                return "no profile to switch to; choose one at the left."
+        if action.id in ("info",) and server is None:
+            return "no server is chosen."
+        if action.id == "search" and not app.run_id:
+            return "there is no log here."
+        return ""
+
+    def _may(self, name: str) -> bool:
+        why = self.why_not(BY_ID[name])
+        if why:
+            self.app.tell(f"{BY_ID[name].title.capitalize()}: {why}", "warning")
+        return not why
+
+    # Plans --------------------------------------------------------------------------------------------
+
+    def action_launch(self) -> None:
+        if self._may("launch"):
+            self._plan("launch", f"Checking {self.app.profile_name} on {self.app.host_name}…")
+
+    def action_stop(self) -> None:
+        if self._may("stop"):
+            self._plan("stop", "Looking at what a stop would end…")
+
+    def action_switch(self) -> None:
+        if not self._may("switch"):
+            return
+        server = self.app.server
+        if server is not None and server.run.profile == self.app.profile_name:
+            self.action_choose_switch()
+            return
+        self._plan(
+            "switch",
+            f"Checking {self.app.profile_name} before {run_name(server) if server else ''} is touched…",
+        )
+
+    def action_choose_switch(self) -> None:
+        """The running profile is chosen: ask which one to switch to."""
+        from specdash.tui.dialogs.choose import ChooseProfile
+
+        server = self.app.server
+        now = server.run.profile if server else ""
+        names = [row for row in self.app.profile_rows if row.name != now and not row.problem]
+        self.app.push_screen(ChooseProfile("Switch to which profile?", names), self._chosen_switch)
+
+    def _chosen_switch(self, name: str | None) -> None:
+        if name:
+            self.app.profile_name = name
+            self._plan("switch", f"Checking {name}…")
+
+    def _plan(self, kind: str, words: str) -> None:
+        from specdash.tui.dialogs.plan import PlanDialog
+
+        app = self.app
+        host, run, profile = app.host_name, app.run_id, app.profile_name
+
+        async def make() -> Plan:
+            if kind == "launch":
+                return await app.operator.plan_launch(host, profile)
+            if kind == "stop":
+                return await app.operator.plan_stop(host, run)
+            return await app.operator.plan_switch(host, run, profile)
+
+        command = ""
+        before: list[str] = []
+        after: list[str] = []
+        if kind != "stop":
+            try:
+                command = app.operator.command(profile)
+                after = app.operator.profile_lines(profile)
+                server = app.server
+                if kind == "switch" and server is not None:
+                    before = app.operator.profile_lines(server.run.profile)
+            except SpecdashError as problem:
+                app.tell(str(problem), "warning")
+        app.push_screen(PlanDialog(words, make, command=command, before=before, after=after), self._decided)
+
+    def _decided(self, result: tuple[Plan, str] | None) -> None:
+        if result is not None:
+            plan, typed = result
+            self.app.run_worker(self._perform(plan, typed), group="plan", exclusive=False)
+
+    async def _perform(self, plan: Plan, typed: str) -> None:
+        """Progress comes back through the state (`ActionChanged`); only the end is told here."""
+        outcome = ""
+        sentence = ""
+        try:
+            async for event in self.app.operator.perform(plan, typed):
+                if event.final:
+                    outcome, sentence = event.final, event.sentence
+        except SpecdashError as problem:
+            self.app.tell(f"{plan.title}: {problem}", "critical")
+            return
+        if outcome in ("failed", "rolled_back", "aborted"):
+            word = {
+                "failed": "FAILED",
+                "rolled_back": "failed and was rolled back",
+                "aborted": "was aborted",
+            }[outcome]
+            self.app.tell(
+                f"{plan.title} {word}. {sentence}".strip(), "critical" if outcome != "aborted" else "warning"
+            )
+        elif outcome == "done":
+            self.app.tell(f"{plan.title}: done. {sentence}".strip())
+
+    # Screens ------------------------------------------------------------------------------------------
+
+    def action_probe(self) -> None:
+        from specdash.tui.dialogs.probe import ProbeScreen
+
+        self.app.push_screen(ProbeScreen(self.app.host_name, self.app.profile_name))
+
+    def action_runs(self) -> None:
+        from specdash.tui.dialogs.runs import RunsScreen
+
+        self.app.push_screen(RunsScreen(self.app.host_name), self._run_chosen)
+
+    def _run_chosen(self, run: str | None) -> None:
+        if run:
+            self.app.run_id = run
+            self.refresh()
+
+    def action_profiles(self) -> None:
+        from specdash.tui.dialogs.profiles import ProfilesScreen
+
+        self.app.push_screen(ProfilesScreen(self.app.profile_name), self._profile_chosen)
+
+    def _profile_chosen(self, name: str | None) -> None:
+        if name:
+            self.app.profile_name = name
+            self.refresh()
+
+    def action_info(self) -> None:
+        from specdash.tui.dialogs.reading import SourcesScreen
+
+        if self._may("info"):
+            self.app.push_screen(SourcesScreen())
+
+    def action_fleet(self) -> None:
+        from specdash.tui.dialogs.fleet import FleetScreen
+
+        self.app.push_screen(FleetScreen(), self._host_chosen)
+
+    def _host_chosen(self, host: str | None) -> None:
+        if host:
+            self.app.host_name, self.app.run_id = host, ""
+            self.refresh()
+
+    def action_notices(self) -> None:
+        from specdash.tui.dialogs.reading import NoticesScreen
+
+        self.app.push_screen(NoticesScreen())
+
+    def action_help(self) -> None:
+        from specdash.tui.dialogs.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.app.focused))
+
+    def action_zoom(self) -> None:
+        focused = self.app.focused
+        name = focused.id if focused is not None and focused.id in ZOOMS else "log"
+        wanted = not self.main.has_class(ZOOMS[name])
+        self.main.remove_class(*ZOOMS.values())
+        self.main.set_class(wanted, ZOOMS[name])
+        self.refresh()
+
+    def action_side(self) -> None:
+        if self.main.has_class("-narrow"):
+            self.main.toggle_class("-side")
+        else:
+            self.main.toggle_class("-noside")
+        self.refresh()
+
+    def action_theme(self) -> None:
+        names = [theme.name for theme in themes.ALL]
+        index = names.index(self.app.theme) if self.app.theme in names else -1
+        self.app.theme = names[(index + 1) % len(names)]
+        self.app.tell(f"Theme: {self.app.theme}")
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.app._dirty = True
+        self.app.call_after_refresh(self.app._tick)
+
+    # The log's wishes ---------------------------------------------------------------------------------
+
+    def action_search(self) -> None:
+        if self._may("search"):
+            self.app.ask("search", "search the log (regular expression); empty ends it", self.log.finder.text)
+
+    def log_asked(self, what: str, text: str) -> None:
+        if what == "search":
+            self.action_search()
+        elif what == "filter":
+            self.app.ask("filter", "show only lines that match; empty shows all", text)
+        elif what == "tell":
+            self.app.notify(text, markup=False, timeout=3)
+        elif what == "copy":
+            self.copy(text)
+        elif what == "save":
+            self.save()
+        elif what == "full":
+            from specdash.tui.dialogs.reading import TextScreen
+
+            self.app.push_screen(TextScreen("One line of the log", text))
+
+    def answered(self, asked: str, text: str) -> None:
+        from dataclasses import replace
+
+        if asked == "search":
+            self.log.search(text)
+        elif asked == "filter":
+            self.log.set_filter(replace(self.log.table.filter, text=text))
+
+    def copy(self, text: str) -> None:
+        """By OSC 52, which the terminal may refuse without a word: so never say "copied"."""
+        self.app.copy_to_clipboard(text)
+        lines = text.count("\n") + 1
+        self.app.notify(
+            f"{lines} {'line' if lines == 1 else 'lines'} {SENT}. S saves to a file instead.",
+            markup=False,
+            timeout=5,
+        )
+
+    def save(self) -> None:
+        log = self.log
+        name = f"specdash-{self.app.run_id or 'log'}-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+        path = Path.cwd() / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+        if log.mark is not None:
+            rows = sorted((log.mark, log.cursor))
+        else:
+            rows = [0, log.table.count - 1]
+        self.app.run_worker(self._save(path, rows[0], rows[1]), group="save", exclusive=True)
+
+    async def _save(self, path: Path, first: int, last: int) -> None:
+        """What is shown, safe and without secrets, in slices; 0600, since logs tell much."""
+        import asyncio
+        import os
+
+        log = self.log
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                for row in range(first, last + 1):
+                    file.write(log.text_of(row) + "\n")
+                    if row % 1000 == 999:
+                        await asyncio.sleep(0)
+        except OSError as problem:
+            self.app.tell(f"Could not save to {path}: {problem.strerror}.", "warning")
+            return
+        self.app.tell(f"Saved {last - first + 1:,} lines to {path}")

@@ -1,0 +1,117 @@
+"""One log line from exact bytes to cells that are safe to draw. Pure.
+
+Terminal control never passes: CSI/OSC sequences are dropped, a carriage return keeps what a terminal would
+show last (progress bars), other control bytes and bad UTF-8 become visible marks. Markup is never read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from specdash.tui.words import BIDI
+
+_ESCAPES = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
+    rb"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC: titles, links, clipboard
+    rb"|\x1b[ -/]*[0-~]"  # other two-byte escapes (a bare 0x9b is left: it may be part of a UTF-8 letter)
+)
+_HEAD = re.compile(
+    rb"^\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<rank>(?: (?:DP|TP|PP|EP|CP|ATTN_\w+)\d+)*)\] ?"
+)
+_HEAD_PLAIN = re.compile(rb"^(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<rank>)[ :|-]+")
+_BAD = re.compile(
+    rb"(?i:\berror\b)|Error\b|Exception\b|Traceback \(most recent|CRITICAL|FATAL|(?i:out of memory)|Segmentation fault|core dumped|SIGQUIT received"
+)
+_WARN = re.compile(rb"(?i:\bwarn(?:ing)?\b)|Warning\b|deprecated")
+_PHASE = re.compile(
+    rb"Init torch distributed|Load weight (?:begin|end)|KV Cache is allocated|Capture (?:\w+ )*cuda graph|server_args=|fired up and ready"
+    rb"|Started server process|Application startup complete|max_total_num_tokens=|Memory pool end|[Cc]aptur\w+ (?:batches|begin|end)"
+)
+LEVELS = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a line's prefix says. `length` bytes of it; `stamp` as written; `rank` like "TP0 EP0"."""
+
+    stamp: str = ""
+    rank: str = ""
+    length: int = 0
+
+
+def clean(line: bytes) -> bytes:
+    """The bytes a terminal would leave on the row: escapes out, the last carriage-return segment kept."""
+    if b"\x1b" in line:
+        line = _ESCAPES.sub(b"", line)
+    line = line.rstrip(b"\r\n")
+    if b"\r" in line:
+        # A bar redraws its row: what follows the last return is what stays, when it is not empty.
+        for part in reversed(line.split(b"\r")):
+            if part.strip():
+                return part
+        return b""
+    return line
+
+
+def decode(line: bytes) -> str:
+    """`clean` bytes as printable text. Bad bytes, controls and bidi marks become U+FFFD or ␀-style pictures."""
+    text = line.decode("utf-8", errors="replace")
+    if text.isascii() and text.isprintable():
+        return text
+    out = []
+    column = 0
+    for char in text:
+        code = ord(char)
+        if char == "\t":
+            step = 8 - column % 8
+            out.append(" " * step)
+            column += step
+            continue
+        if code < 0x20:
+            out.append(chr(0x2400 + code))
+        elif code == 0x7F:
+            out.append("␡")
+        elif 0x80 <= code < 0xA0 or code in BIDI or 0xD800 <= code <= 0xDFFF or 0xFFF9 <= code <= 0xFFFB:
+            out.append("\ufffd")
+        elif code in (0x200B, 0xFEFF, 0x00AD):
+            continue
+        else:
+            out.append(char)
+        column += 1
+    return "".join(out)
+
+
+def head(line: bytes) -> Head:
+    match = _HEAD.match(line) or _HEAD_PLAIN.match(line)
+    if match is None:
+        return Head()
+    return Head(
+        match["stamp"].decode("ascii", "replace"),
+        match["rank"].decode("ascii", "replace").strip(),
+        match.end(),
+    )
+
+
+def level(line: bytes) -> str:
+    """ "error", "warning" or "info", from the words of the line: SGLang's format has no level field."""
+    if _BAD.search(line):
+        # A benign line may carry the word in a flag or a count: error=0, "errors": [].
+        return "error" if not _NOT_BAD.search(line) else "info"
+    return "warning" if _WARN.search(line) else "info"
+
+
+_NOT_BAD = re.compile(
+    rb"log_level_http|server_args=|(?i:errors?['\"]?\s*[=:]\s*(?:0|None|null|\[\])\b)|INFO: .* 200 OK"
+)
+
+
+def is_phase(line: bytes) -> bool:
+    """A line at which a load moves on."""
+    return _PHASE.search(line) is not None
+
+
+def fold_key(line: bytes) -> bytes:
+    """Lines with the same key are repeats: the same words, whatever the time, the rank and the numbers' pids."""
+    found = head(line)
+    return line[found.length :] if found.length else line

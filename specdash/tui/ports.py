@@ -1,0 +1,109 @@
+"""What the screen needs from below, as protocols: tests and screenshots give their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specdash.control.plans import Plan, StepEvent
+from specdash.monitor.state import FleetState
+from specdash.tui.logrows import Source
+
+
+class HubLike(Protocol):
+    """`monitor.hub.Hub` as the screen sees it."""
+
+    @property
+    def state(self) -> FleetState: ...
+
+    def subscribe(self, callback: Callable[[FleetState], None], /) -> Any: ...
+
+    def log(self, host: str, run_id: str, /) -> Source | None: ...
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One launch profile for the list. `problem` is a sentence when it cannot be read."""
+
+    name: str
+    algorithm: str = ""
+    """Empty is base: no speculation."""
+    drafter: str = ""
+    target: str = ""
+    host: str = ""
+    extends: tuple[str, ...] = ()
+    path: str = ""
+    description: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class AlgorithmRow:
+    """One algorithm that the installed SGLang has, with our notes (or "no notes")."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    needs_drafter: str = ""
+    what: str = ""
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProbeView:
+    """What the profile's interpreter would import, and the algorithms in it."""
+
+    version: str = ""
+    path: str = ""
+    python: str = ""
+    algorithms: tuple[AlgorithmRow, ...] = ()
+    theory: tuple[tuple[str, ...], ...] = ()
+    """Rows of the theory table: accept length → tok/s and speed-up, as words; the first row is its head."""
+    problem: str = ""
+    step: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One past or present run for the runs screen."""
+
+    id: str
+    profile: str
+    algorithm: str
+    state: str
+    started: str
+    took: str
+    tok_s: float | None = None
+    accept_length: float | None = None
+    ending: str = ""
+
+
+class Operator(Protocol):
+    """What an operator does, from `control` and `config`. Every effect is a `Plan` first."""
+
+    def profiles(self) -> Sequence[ProfileRow]: ...
+
+    def command(self, profile: str) -> str:
+        """The exact shell command, secrets as references. Raises SpecdashError."""
+        ...
+
+    def profile_lines(self, profile: str) -> list[str]:
+        """The resolved profile, one `--flag value` or `ENV=value` a row, for reading and for the diff."""
+        ...
+
+    def can_change(self, host: str) -> str:
+        """Empty, or why nothing may be changed on this host (read-only)."""
+        ...
+
+    async def plan_launch(self, host: str, profile: str) -> Plan: ...
+
+    async def plan_stop(self, host: str, run: str) -> Plan: ...
+
+    async def plan_switch(self, host: str, run: str, profile: str) -> Plan: ...
+
+    def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]: ...
+
+    async def probe(self, host: str, profile: str) -> ProbeView: ...
+
+    def redact(self, line: bytes) -> bytes: ...

@@ -1,0 +1,1 @@
+"""Pure views: state in, rows of spans out. No widget, no clock, no I/O."""
