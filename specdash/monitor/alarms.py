@@ -87,16 +87,16 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
             "Likely a wrong drafter or wiring (EAGLE3 launched as EAGLE, wrong aux layers), or a version change.",
         )
     numbers = server.numbers
-    if numbers.queued.value and numbers.running_cap.value and numbers.running.value is not None:
-        if numbers.running.value >= numbers.running_cap.value:
-            why = f" ({numbers.running_cap.note})" if numbers.running_cap.note else ""
-            yield Alarm(
-                "capped",
-                "warning",
-                f"{numbers.queued.value} requests wait: at most {numbers.running_cap.value} run at once{why}.",
-                now,
-                "Set --max-running-requests in the profile if memory allows.",
-            )
+    running, cap = numbers.running.value, numbers.running_cap.value
+    if numbers.queued.value and cap and running is not None and running >= cap:
+        why = f" ({numbers.running_cap.note})" if numbers.running_cap.note else ""
+        yield Alarm(
+            "capped",
+            "warning",
+            f"{numbers.queued.value} requests wait: at most {numbers.running_cap.value} run at once{why}.",
+            now,
+            "Set --max-running-requests in the profile if memory allows.",
+        )
     even = server.breakeven
     if (
         even.verdict == "does_not_pay"

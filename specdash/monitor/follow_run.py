@@ -41,6 +41,7 @@ class RunFollower:
         self.log_done = asyncio.Event()
         """Set once the reader has caught up with the file."""
         self._plan = polls.Plan()
+        self._secret: str | None = None
         self.ended = False
 
     def emit(self, body: Body, source: str) -> None:
@@ -152,11 +153,26 @@ class RunFollower:
                 continue
             await self._ask(link, server, question)
 
+    async def _key(self, link: Link, run: RunFacts) -> str:
+        """The engine's API key: the caller's, else the run folder's own 0600 file. Read once, never logged."""
+        if self._secret is None:
+            self._secret = self._auth(run) if self._auth is not None else ""
+            if not self._secret and run.folder:
+                try:
+                    got = await link.call("file.read", {"path": f"{run.folder}/auth", "max_bytes": 65536})
+                    self._secret = bytes(got.get("blob", b"")).decode("utf-8", "replace").strip()
+                except (RemoteError, TimeoutError):
+                    self._secret = ""
+        return self._secret
+
     async def _ask(self, link: Link, server: ServerState, question: polls.Question) -> None:
+        run = server.run
         headers = {}
-        if question.endpoint != "metrics" and self._auth is not None and (key := self._auth(server.run)):
+        if question.endpoint != "metrics" and (key := await self._key(link, run)):
             headers["Authorization"] = f"Bearer {key}"
-        request = HttpRequest("GET", question.path, server.run.http_port or 0, server.run.http_host, headers)
+        request = HttpRequest(
+            "GET", question.path, run.http_port or 0, run.http_host, headers, tls=run.http_tls
+        )
         began = time.monotonic()
         status: int | None = None
         size = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from specdash.config.hosts import Host
 from specdash.errors import HostUnknown, LinkLost
@@ -45,7 +46,7 @@ class Hub:
         ask: AskHostKey | None = None,
         read_only: bool = False,
         *,
-        open_link: OpenLink = open_any,
+        open_link: OpenLink = cast(OpenLink, open_any),
         auth: Auth | None = None,
         cache: Path | None = None,
     ) -> None:

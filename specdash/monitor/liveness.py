@@ -96,7 +96,7 @@ def _before_ready(e: Evidence, last: Answer | None) -> Health:
     if not e.answers and not e.counts and not e.log_says:
         return Health("unknown", "Nothing has been seen of it yet.", (), e.now)
     if e.log_says == "warmup" or (last is not None and last.status == 503):
-        seen = ("port answers 503",) if last is not None and last.status == 503 else ("log",)
+        seen: tuple[str, ...] = ("port answers 503",) if last is not None and last.status == 503 else ("log",)
         return Health("warmup", "HTTP is up, the warm-up is not over.", seen, e.now)
     if last is not None and last.status is not None and last.status < 500:
         return Health(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,7 +26,7 @@ RATE_NOTE_NEW = "correct drafts / proposed drafts (0.5.11 on)"
 def interval(m: Memory) -> float:
     """How far apart decode lines came lately, in seconds: a gap of several of these means no decoding."""
     times = [line.at for line in m.lines if line.at is not None][-9:]
-    gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False) if b > a)
+    gaps = sorted(b - a for a, b in itertools.pairwise(times) if b > a)
     return gaps[len(gaps) // 2] if gaps else 0.0
 
 
@@ -41,9 +42,7 @@ def known_idle(m: Memory, now: float) -> bool | None:
             if newest.running > 0 or newest.queued:
                 return False
             # Gauges are written with batches only: a newer decode line beats them.
-            if m.last_decode is not None and m.last_decode > newest.at:
-                return False
-            return True
+            return m.last_decode is None or m.last_decode <= newest.at
     if m.last_decode is not None and now - m.last_decode <= stale_after(m):
         return False
     return None
@@ -274,7 +273,8 @@ def _base(server: ServerState, m: Memory, now: float, idle: bool | None) -> Numb
                 ),
             )
     out = replace(out, running_cap=_cap(server, m, out.running_cap))
-    return replace(out, **_latencies(m))
+    found = _latencies(m)
+    return replace(out, ttft_s=found["ttft_s"], itl_s=found["itl_s"], e2e_s=found["e2e_s"])
 
 
 def _gauges_of_loads(out: Numbers, m: Memory, at: float) -> Numbers:
@@ -344,15 +344,15 @@ def _cap(server: ServerState, m: Memory, told: Reading[int]) -> Reading[int]:
     source, at = told.source, told.at
     if m.info is not None and m.info.running_cap is not None:
         value, source, at = m.info.running_cap, INFO, m.info_at
-    from_story = getattr(server.story, "max_running", None)
-    if value is None and isinstance(from_story, int):
+    from_story = server.story.max_running_requests
+    if value is None and from_story is not None:
         value, source, at = from_story, "log", server.log.last_growth
     if value is None:
         return NOTHING
     asked = any(word.partition("=")[0] == "--max-running-requests" for word in server.run.argv)
     speculates = bool(server.drafter.algorithm) or bool(m.info and m.info.algorithm) or m.speculates
     note = "set by --max-running-requests" if asked else ""
-    if not asked and speculates and value in (32, 48):
+    if not asked and (server.story.capped_by_speculation == value or (speculates and value in (32, 48))):
         note = f"set by speculation: its default is {value} where --max-running-requests is not given"
     return Reading(value, "requests", source, at, note=note)
 

@@ -20,7 +20,9 @@ from specdash.monitor.events import Event, HttpSeen
 from specdash.sglang import server_info
 
 BODIES: Mapping[str, type[Any]] = {
-    cls.__name__: cls for cls in vars(events).values() if dataclasses.is_dataclass(cls) and cls is not Event
+    name: cls
+    for name, cls in vars(events).items()
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls is not Event
 }
 
 

@@ -75,7 +75,7 @@ def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState
         replace(
             was,
             lines=lines,
-            taken=max(line.offset for line in (*fresh, *prefills)),
+            taken=max([*(line.offset for line in fresh), *(line.offset for line in prefills)]),
             last_decode=fresh[-1].at if fresh else was.last_decode,
             last_prefill=prefilled,
             last_prefill_tok_s=prefills[-1].tok_s if prefills else was.last_prefill_tok_s,

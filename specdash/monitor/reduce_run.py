@@ -80,6 +80,7 @@ def _facts(ident: str, record: Mapping[str, Any], run: Mapping[str, Any], old: R
         http_port=_first(whole(http.get("port")), whole(run.get("http_port")), old.http_port),
         log_path=say("log_path") or (f"{folder}/server.log" if folder else ""),
         folder=folder,
+        http_tls=http.get("tls") is True or old.http_tls,
         created_unix=_first(
             number(run.get("created_unix")), number(record.get("created_unix")), old.created_unix
         ),

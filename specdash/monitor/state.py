@@ -213,6 +213,7 @@ class RunFacts:
     python: str = ""
     http_host: str = "127.0.0.1"
     http_port: int | None = None
+    http_tls: bool = False
     log_path: str = ""
     folder: str = ""
     created_unix: float | None = None

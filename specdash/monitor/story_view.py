@@ -13,17 +13,16 @@ _COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
 
 
 def feed(story: Story, data: bytes, at: float) -> Story:
-    grow: Any = getattr(story_room, "feed", None)
-    return grow(story, data, at) if grow else story
+    return story_room.feed(story, data, at)
 
 
 def decode_lines(story: Story) -> tuple[DecodeLine, ...]:
     """The story's newest decode lines, bounded, oldest first."""
-    return tuple(getattr(story, "decodes", ()))
+    return story.decodes
 
 
 def prefill_lines(story: Story) -> tuple[PrefillLine, ...]:
-    return tuple(getattr(story, "prefills", ()))
+    return story.prefills
 
 
 def counts(rank: str) -> bool:
@@ -36,12 +35,12 @@ def counts(rank: str) -> bool:
 
 def stage(story: Story) -> str:
     """ "starting", "warmup", "ready", "exited", or empty when the log does not tell."""
-    phase = str(getattr(story, "phase", "") or "")
-    if not phase:
+    phase = story.phase
+    if phase in ("", "unknown"):
         return ""
     if phase in ("ready", "serving"):
-        return "ready"
-    if phase in ("warm_up", "warmup", "starting_http_or_warmup"):
+        return "ready" if not story.false_ready else "starting"
+    if phase == "starting_http_or_warmup":
         return "warmup"
     return "exited" if phase == "exited" else "starting"
 

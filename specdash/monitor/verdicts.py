@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from specdash.monitor import breakeven, liveness, memory, numbers, stalls, story_view
 from specdash.monitor.memory import Memory
-from specdash.monitor.state import BreakEven, Health, HostState, ServerState, Verdict
+from specdash.monitor.reduce_run import flag_of
+from specdash.monitor.state import BreakEven, Health, HostState, Numbers, ServerState, Verdict
 from specdash.monitor.untrusted import number, text, whole
 
 BASE_WINDOW_S = 10.0
@@ -77,7 +78,7 @@ def _ended(server: ServerState, now: float) -> ServerState:
     health = Health("down", f"Ended: {how}.", (how,), now, cause.category if cause else "process_gone")
     was = server.numbers
     ended = replace(was, idle=None) if was.idle is not None else was
-    blank = numbers.Numbers(decode_history=ended.decode_history, accept_history=ended.accept_history)
+    blank = Numbers(decode_history=ended.decode_history, accept_history=ended.accept_history)
     return replace(
         server,
         verdict=_since(server.verdict, verdict, now),
@@ -138,7 +139,7 @@ def pays(host: HostState, server: ServerState, m: Memory, now: float) -> BreakEv
     return replace(judged, below_since=below)
 
 
-def _load(told: numbers.Numbers) -> float | None:
+def _load(told: Numbers) -> float | None:
     load = told.decode_tok_s.load
     return None if load is None else float(load)
 
@@ -150,8 +151,6 @@ def target_of(server: ServerState, m: Memory) -> str:
 def tp_of(server: ServerState, m: Memory) -> int | None:
     if m.info is not None and m.info.tp is not None:
         return m.info.tp
-    from specdash.monitor.reduce_run import flag_of
-
     word = flag_of(server.run.argv, "--tp-size", "--tensor-parallel-size", "--tp")
     if word.isdigit():
         return int(word)
