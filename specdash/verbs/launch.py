@@ -1,0 +1,126 @@
+"""Start a profile on its host, detached: it outlives this command, the link and the login.
+
+The plan is shown first: the exact command, the run folder, and what was checked. With --wait it is followed
+until a real generation comes back (exit 0) or it dies (exit 2, with the cause as its log tells it).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from specdash.exits import Exit
+
+if TYPE_CHECKING:
+    from specdash.control.plans import Plan, StepEvent
+    from specdash.host.link import Link
+    from specdash.verbs.context import Context
+
+EXAMPLES = """\
+examples:
+  specdash launch kimi-k2.5-eagle3              show the plan, ask, start
+  specdash launch kimi-k2.5-eagle3 --wait --yes   for scripts: 0 when it serves, 2 when it died
+  specdash launch kimi-k2.5-base --dry-run      only the plan"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("profile", metavar="PROFILE", help="name of a profile, or its file")
+    parser.add_argument("--host", metavar="HOST", help="another host than the profile's")
+    parser.add_argument("--wait", action="store_true", help="follow it until it serves or dies")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
+    parser.add_argument("--force", action="store_true", help="start although a check blocks it")
+
+
+async def run(args: argparse.Namespace, context: Context) -> Exit:
+    from dataclasses import replace
+
+    from specdash.control import launch
+    from specdash.control.preflight import preflight
+    from specdash.control.profiles import resolve
+    from specdash.verbs.context import plan_lines
+    from specdash.verbs.follow import follow
+
+    spec = resolve(args.profile, context.settings)
+    if args.host:
+        spec = replace(spec, host=args.host)
+    link = await context.open_link(spec.host)
+    try:
+        report = await preflight(link, spec)
+        plan = await launch.plan(link, spec, checks=report.checks, precheck=False)
+        if args.dry_run:
+            if context.json:
+                context.print_json({"schema": "specdash/plan/1", **_plan_json(plan)})
+            else:
+                context.print(*plan_lines(plan))
+            return Exit.REFUSED if plan.blocked else Exit.OK
+        await context.confirm(replace(plan, checks=_unblocked(plan)) if args.force else plan)
+        events = launch.run(link, plan, wait=args.wait, force=args.force)
+        return await follow(
+            context, plan, _with_cause(link, events, str(plan.spec["run_id"])), {"run": plan.spec["run_id"]}
+        )
+    finally:
+        await link.close()
+
+
+def _unblocked(plan: Plan) -> tuple[object, ...]:
+    """With --force a block is shown as the warning that it then is."""
+    from dataclasses import replace
+
+    return tuple(replace(c, status="warn") if c.status == "block" else c for c in plan.checks)
+
+
+def _plan_json(plan: Plan) -> dict[str, object]:
+    return {
+        "id": plan.id,
+        "kind": plan.kind,
+        "host": plan.host,
+        "title": plan.title,
+        "danger": plan.danger.name.lower(),
+        "notes": list(plan.notes),
+        "checks": [
+            {"name": c.name, "status": c.status, "sentence": c.sentence, "remedy": c.remedy}
+            for c in plan.checks
+        ],
+        "steps": [{"name": s.name, "title": s.title, "effect": s.effect} for s in plan.steps],
+        "argv": plan.spec["run"]["argv"],
+    }
+
+
+async def _with_cause(
+    link: Link, events: AsyncIterator[StepEvent], run_id: str
+) -> AsyncIterator[StepEvent]:
+    """A launch that failed says why: the first cause that its log tells, beside how it ended."""
+    from dataclasses import replace
+
+    async for event in events:
+        if event.final == "failed" and event.step == "ready":
+            cause = await why(link, run_id, event)
+            if cause:
+                event = replace(event, sentence=f"{event.sentence} {cause}")
+        yield event
+
+
+async def why(link: Link, run_id: str, event: StepEvent) -> str:
+    """First cause and advice from the run's log (its last 4 MiB), in a sentence or two; empty when none."""
+    from specdash.control import hostruns
+    from specdash.errors import SpecdashError
+    from specdash.sglang.causes import first_cause
+    from specdash.sglang.story import Story, feed, finish
+
+    path = f"{hostruns.run_folder(link, run_id)}/server.log"
+    try:
+        size = int((await link.call("file.stat", {"path": path}))["size"])
+        start = max(0, size - 4 * 1024 * 1024)
+        answer = await link.call(
+            "file.read", {"path": path, "offset": start, "max_bytes": 4 * 1024 * 1024}, timeout=60
+        )
+    except SpecdashError:
+        return ""
+    story = finish(feed(Story(), bytes(answer["blob"])))
+    cause = first_cause(
+        story, exit_code=event.data.get("exit_code"), signal=event.data.get("exit_signal")
+    )
+    if cause is None:
+        return ""
+    return " ".join([cause.sentence, *cause.advice[:1]])
