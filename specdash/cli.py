@@ -190,19 +190,27 @@ def _usage(sentence: str, word: str, known: list[str]) -> SpecdashError:
     return UsageError(sentence, did_you_mean(word, known) or "See specdash --help.")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
-    """Options that every verb has; one that the verb brought itself stays."""
+def _common(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
+    """Options that every verb has, before and after its own action; one that the verb brought itself stays."""
+    import argparse
+
     taken = {option for action in parser._actions for option in action.option_strings}
-    for flags, kwargs in (
+    default: dict[str, Any] = {"default": argparse.SUPPRESS} if inner else {}
+    common: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         (("--json",), {"action": "store_true", "help": "machine-readable output"}),
         (("-y", "--yes"), {"action": "store_true", "help": "do not ask; needed where nobody can answer"}),
         (("--confirm",), {"metavar": "NAME", "help": "the name that a dangerous action asks to be typed"}),
         (("--read-only",), {"action": "store_true", "help": "refuse everything that changes a host"}),
         (("--config",), {"metavar": "FILE", "help": "other config file"}),
-    ):
+    )
+    for flags, kwargs in common:
         free = [flag for flag in flags if flag not in taken]
         if flags[-1] in free:
-            parser.add_argument(*free, **kwargs)  # type: ignore[arg-type]
+            parser.add_argument(*free, **kwargs, **default)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _common(child, inner=True)
 
 
 def _parser_class() -> type[argparse.ArgumentParser]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from specdash.config import inherit
 from specdash.config.inherit import Merged, source_key
-from specdash.config.keys import key_of, option_of
+from specdash.config.keys import key_of
 from specdash.config.profile import DEFAULT_LAUNCHER, plain, reference_of, to_escapes
-from specdash.config.secrets import is_secret_env, is_secret_option
+from specdash.config.secrets import is_secret_env, is_secret_option, store
 from specdash.config.settings import LOCAL, Settings
 from specdash.sglang.commandline import LaunchSpec, spoken, value_text
+from specdash.sglang.shell_import import ShellLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,18 @@ def to_tables(spec: LaunchSpec) -> dict[str, Any]:
     return out
 
 
+def with_stored_secrets(found: ShellLaunch, folder: Path, name: str) -> LaunchSpec:
+    """The spec of an imported line, each secret that was in it moved to its own 0600 file in `folder`."""
+    flags = {
+        option: store(folder, f"{name}-{option.lstrip('-')}", v) for option, v in found.literal_flags.items()
+    }
+    env = {
+        variable: store(folder, f"{name}-{variable}", value) for variable, value in found.literal_env.items()
+    }
+    spec = found.spec
+    return replace(spec, secret_flags={**spec.secret_flags, **flags}, secret_env={**spec.secret_env, **env})
+
+
 def toml_value(value: Any) -> Any:
     """A flag's value as TOML holds it. Text that is not UTF-8 becomes `{ bytes = … }`."""
     if isinstance(value, str):
@@ -143,6 +157,3 @@ def toml_text(text: str) -> Any:
     except UnicodeEncodeError:
         return {"bytes": to_escapes(text)}
     return text
-
-
-__all__ = ["Resolved", "key_of", "load", "option_of", "resolve", "to_spec", "to_tables"]

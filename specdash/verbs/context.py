@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from specdash.errors import Refused, UsageError
+from specdash.errors import Refused
 
 if TYPE_CHECKING:
     from specdash.config.hosts import Host
@@ -68,6 +68,16 @@ class Context:
         """Data, line by line."""
         for line in lines:
             print(line, file=self.out)
+
+    def print_bytes(self, data: bytes) -> None:
+        """Data that must arrive byte for byte, where `out` can take bytes."""
+        buffer = getattr(self.out, "buffer", None)
+        if buffer is None:
+            self.out.write(data.decode("utf-8", "surrogateescape"))
+            return
+        self.out.flush()
+        buffer.write(data)
+        buffer.flush()
 
     def say(self, *lines: str) -> None:
         """Narration: what is going on, warnings, hints."""
@@ -154,6 +164,3 @@ def plan_lines(plan: Plan) -> list[str]:
         effect = f": {step.effect}" if step.effect else ""
         lines.append(f"  {at}. {step.title}{effect}")
     return lines
-
-
-__all__ = ["Context", "UsageError", "plan_lines"]
