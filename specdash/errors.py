@@ -68,7 +68,12 @@ class AuthRefused(LinkError):
 
 
 class SshConfigUnsupported(LinkError):
-    pass
+    """`path` and `line` (1-based, 0 = not known) say where."""
+
+    def __init__(self, sentence: str, step: str = "", *, path: str = "", line: int = 0) -> None:
+        super().__init__(sentence, step)
+        self.path = path
+        self.line = line
 
 
 class NoPython(LinkError):

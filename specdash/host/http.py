@@ -78,6 +78,8 @@ async def fetch(route: Route, request: HttpRequest, timeout: float) -> HttpRespo
                 reader, writer = await route.connect(request.host, request.port)
             except ConnectionRefusedError:
                 raise error("refused", request, timeout) from None
+            except TimeoutError:
+                raise
             except OSError as failure:
                 raise error("unreachable", request, timeout, str(failure)) from None
             try:

@@ -1,0 +1,267 @@
+"""One SSH connection on the way to a host: keys of both sides, time limits, and errors as sentences."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from specdash.errors import (
+    AuthRefused,
+    HostBusy,
+    HostKeyChanged,
+    HostKeyUnknown,
+    HostUnknown,
+    LinkError,
+    SshConfigUnsupported,
+)
+from specdash.host import knownhosts
+from specdash.host.link import AskHostKey
+from specdash.host.sshconfig import Hop
+
+KEEPALIVE_S = 10.0
+KEEPALIVE_COUNT = 3
+_TRIES = 3
+_PAUSE_S = 0.5
+
+
+class _Client(asyncssh.SSHClient):
+    """Notes what the handshake showed: asyncssh's errors do not carry it."""
+
+    def __init__(self) -> None:
+        self.reached = False
+        self.key: asyncssh.SSHKey | None = None
+        self.looked_up: tuple[str, int | None] = ("", None)
+        self.entries: list[knownhosts.Entry] = []
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self.reached = True
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        self.key = key
+        return False
+
+
+class HopConnector:
+    """Connects one hop; `accepted` holds key lines that the operator said yes to but no file could keep."""
+
+    def __init__(
+        self,
+        hop: Hop,
+        ask: AskHostKey | None,
+        timeout_s: float,
+        known_hosts: str | None,
+        identity: str | None,
+    ) -> None:
+        self.hop = hop
+        self.name = hop.name
+        self._ask = ask
+        self._timeout_s = timeout_s
+        self._identity = identity
+        told = hop.explained
+        own = (known_hosts,) if known_hosts else told.known_hosts
+        self._files = knownhosts.DEFAULT_FILES if own is None else tuple(own)
+        shared = () if known_hosts else (told.global_known_hosts or knownhosts.DEFAULT_GLOBAL)
+        self._all_files = (*self._files, *shared)
+        self._accepted: list[asyncssh.SSHKey] = []
+        self._any_algorithm = False
+
+    async def connect(self, tunnel: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
+        """Raises LinkError's family. The time that the operator thinks about a key does not count."""
+        asked = False
+        for attempt in range(1, _TRIES + 10):
+            client = _Client()
+            try:
+                return await self._once(client, tunnel)
+            except asyncssh.HostKeyNotVerifiable as error:
+                if asked:
+                    raise self._key_error(client, str(error)) from None
+                asked = True
+                await self._ask_key(client, str(error))
+            except asyncssh.KeyExchangeFailed as error:
+                if not client.entries or self._any_algorithm or "host key" not in str(error).lower():
+                    raise LinkError(f"{self.name}: no common SSH algorithms: {error.reason}.") from None
+                # Only keys of other kinds are known: look at the one that it has, to show it.
+                self._any_algorithm = True
+            except asyncssh.ConnectionLost as error:
+                # sshd drops logins when too many are under way (MaxStartups): that host is busy, not down.
+                if attempt >= _TRIES:
+                    raise HostBusy(
+                        f"{self.name} closed the connection before the login, {attempt} times ({error.reason}).",
+                        "Too many logins at once (MaxStartups), or a firewall: try again in a moment.",
+                    ) from None
+                await asyncio.sleep(_PAUSE_S * attempt)
+        raise AssertionError("unreachable")
+
+    async def _once(
+        self, client: _Client, tunnel: asyncssh.SSHClientConnection | None
+    ) -> asyncssh.SSHClientConnection:
+        told = self.hop.explained
+        options = self._options(client)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncssh.connect(
+                    told.alias, client_factory=lambda: client, tunnel=tunnel, **options
+                )
+        except TimeoutError:
+            stage = (
+                "it took the TCP connection but did not finish the SSH login"
+                if client.reached
+                else f"no answer from {told.host} port {told.port}"
+            )
+            raise LinkError(
+                f"{self.name}: {stage} within {self._timeout_s:g} s.",
+                "Is the address right, is a VPN needed?",
+            ) from None
+        except socket.gaierror as error:
+            raise HostUnknown(
+                f"{self.name}: the name {told.host} cannot be resolved ({error.strerror}).",
+                "Check the host's `ssh` setting and ~/.ssh/config.",
+            ) from None
+        except asyncssh.ChannelOpenError as error:
+            raise LinkError(
+                f"{self.name}: the jump host cannot reach {told.host}:{told.port}: {error.reason}."
+            ) from None
+        except asyncssh.PermissionDenied as error:
+            raise self._auth_error(error.reason) from None
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+            raise AuthRefused(f"{self.name}: a key cannot be read: {error}.", "Check IdentityFile.") from None
+        except asyncssh.ConfigParseError as error:
+            raise SshConfigUnsupported(f"{self.name}: {error}.") from None
+        except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed, asyncssh.ConnectionLost):
+            raise
+        except asyncssh.DisconnectError as error:
+            if "too many authentication" in error.reason.lower():
+                raise AuthRefused(
+                    f"{self.name} refused after too many keys.",
+                    "Set IdentityFile and `IdentitiesOnly yes` for it.",
+                ) from None
+            raise LinkError(f"{self.name}: the SSH server ended the connection: {error.reason}.") from None
+        except ConnectionResetError as error:
+            raise asyncssh.ConnectionLost(str(error)) from None
+        except OSError as error:
+            raise LinkError(
+                f"{self.name}: {told.host} port {told.port}: {error.strerror or error}.",
+                "Is sshd running there?",
+            ) from None
+
+    def _options(self, client: _Client) -> dict[str, Any]:
+        told = self.hop.explained
+
+        def trusted(host: str, _addr: str, port: int | None) -> Any:
+            client.looked_up = (host, port)
+            client.entries = knownhosts.lookup(self._all_files, host, port)
+            kinds: dict[str, list[asyncssh.SSHKey]] = {
+                "": list(self._accepted),
+                "cert-authority": [],
+                "revoked": [],
+            }
+            for entry in client.entries:
+                try:
+                    kinds.setdefault(entry.marker, []).append(asyncssh.import_public_key(entry.text))
+                except asyncssh.KeyImportError:
+                    continue  # a kind of key that we cannot use
+            return kinds[""], kinds["cert-authority"], kinds["revoked"]
+
+        options: dict[str, Any] = {
+            "config": [told.config] if told.config else [],
+            "known_hosts": trusted,
+            "username": told.user,
+            "port": told.port,
+            "ignore_encrypted": True,
+            "agent_forwarding": False,
+            "x11_forwarding": False,
+            "keepalive_interval": told.keepalive_s or KEEPALIVE_S,
+            "keepalive_count_max": told.keepalive_count or KEEPALIVE_COUNT,
+            "connect_timeout": None,
+            "login_timeout": self._timeout_s,
+        }
+        names = (self._identity,) if self._identity else told.identities
+        if names:
+            # OpenSSH passes over key files that are not there; asyncssh would give up.
+            options["client_keys"] = [name for name in map(_expand, names) if Path(name).is_file()]
+        if self._any_algorithm:
+            options["server_host_key_algs"] = "default"
+        return options
+
+    # ---- the host's key ----
+
+    async def _ask_key(self, client: _Client, reason: str) -> None:
+        """Returns when the key was accepted and remembered; raises otherwise."""
+        error = self._key_error(client, reason)
+        if not isinstance(error, HostKeyUnknown) or self._ask is None or client.key is None:
+            raise error
+        if not await self._ask(self.name, error.fingerprint):
+            raise error
+        self._accepted.append(client.key)
+        try:
+            knownhosts.remember(self._files[0] if self._files else os.devnull, error.known_hosts_line)
+        except OSError as failure:
+            raise LinkError(
+                f"The key of {self.name} was accepted but {self._files[0]} could not be written: {failure.strerror}."
+            ) from None
+
+    def _key_error(self, client: _Client, reason: str) -> LinkError:
+        key = client.key
+        if key is None or "revoked" in reason:
+            return HostKeyChanged(f"{self.name}: {reason}.", "Do not connect before you know why.")
+        host, port = client.looked_up
+        name = knownhosts.host_name(host, port)
+        fingerprint = key.get_fingerprint("sha256")
+        algorithm = key.get_algorithm()
+        plain = [entry for entry in client.entries if not entry.marker]
+        same = [entry for entry in plain if entry.algorithm == algorithm]
+        if same:
+            wrong = same[0]
+            return HostKeyChanged(
+                f"The key of {self.name} changed: it now shows {algorithm} {fingerprint}, but {wrong.path} line "
+                f"{wrong.line} has another. Somebody may be listening in, or the host was set up anew.",
+                f"If you know that it was: `ssh-keygen -R '{name}' -f {wrong.path}` (line {wrong.line}).",
+            )
+        others = f" Keys of other kinds are known: {', '.join(e.algorithm for e in plain)}." if plain else ""
+        return HostKeyUnknown(
+            f"{self.name} ({name}) was never seen before; its key is {algorithm} {fingerprint}.{others}",
+            "Compare the fingerprint with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` there).",
+            fingerprint=fingerprint,
+            known_hosts_line=f"{name} {key.export_public_key().decode().strip().rsplit(' comment', 1)[0]}",
+        )
+
+    # ---- our keys ----
+
+    def _auth_error(self, reason: str) -> AuthRefused:
+        told = self.hop.explained
+        names = [self._identity] if self._identity else list(told.identities)
+        given = bool(names)
+        if not names:
+            names = [f"~/.ssh/{name}" for name in ("id_ed25519", "id_ecdsa", "id_rsa")]
+        locked = [name for name in names if Path(_expand(name)).is_file() and _is_encrypted(_expand(name))]
+        missing = [name for name in names if given and not Path(_expand(name)).is_file()]
+        sentence = f"{self.name} accepted no key of ours for user {told.user} ({reason})."
+        if locked:
+            return AuthRefused(
+                f"{sentence} {locked[0]} has a passphrase and is not in the ssh agent.",
+                f"Run `ssh-add {locked[0]}`.",
+            )
+        if missing:
+            return AuthRefused(f"{sentence} The key file {missing[0]} is missing.", "Correct IdentityFile.")
+        return AuthRefused(
+            sentence, f"Look with `ssh -v {self.name}`; is the public key in authorized_keys there?"
+        )
+
+
+def _expand(name: str) -> str:
+    return str(Path(name).expanduser())
+
+
+def _is_encrypted(path: str) -> bool:
+    try:
+        asyncssh.read_private_key(path)
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        return "assphrase" in str(error)
+    except OSError:
+        return False
+    return False
