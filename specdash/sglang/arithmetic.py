@@ -219,10 +219,10 @@ def _ngram(version: str, wanted: Wanted) -> Numbers:
     steps = wanted.steps
     if steps is None and between(version, "0.5.15") and topk:
         steps = tokens // topk
-    if wanted.page_size is not None and wanted.page_size > 1 and topk > 1:
-        if wanted.attention_backend not in ("", "flashinfer"):
-            sentence = "NGRAM with page size {} runs only on flashinfer.".format(wanted.page_size)
-            issues.append(Issue("block", "flag_conflict", sentence, ("--page-size", "--attention-backend")))
+    paged = wanted.page_size is not None and wanted.page_size > 1 and topk > 1
+    if paged and wanted.attention_backend not in ("", "flashinfer"):
+        sentence = "NGRAM with page size {} runs only on flashinfer.".format(wanted.page_size)
+        issues.append(Issue("block", "flag_conflict", sentence, ("--page-size", "--attention-backend")))
     return Numbers(steps, topk, tokens, tuple(issues))
 
 
