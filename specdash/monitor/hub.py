@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from specdash.config.hosts import Host
 from specdash.errors import HostUnknown, LinkLost
 from specdash.host.link import AskHostKey, Link
-from specdash.host.open import open_link as open_any
 from specdash.monitor import logstore
 from specdash.monitor.events import Event, LinkChanged, Tick
 from specdash.monitor.follow_run import Auth
 from specdash.monitor.logstore import LogStore
 from specdash.monitor.recording import Recorder
 from specdash.monitor.reduce import reduce, start
-from specdash.monitor.sources import HostSource, OpenLink
+from specdash.monitor.sources import DEFAULT, HostSource, OpenLink
 from specdash.monitor.state import FleetState, HostState
 
 NOTIFY_S = 0.1
@@ -46,7 +44,7 @@ class Hub:
         ask: AskHostKey | None = None,
         read_only: bool = False,
         *,
-        open_link: OpenLink = cast(OpenLink, open_any),
+        open_link: OpenLink = DEFAULT,
         auth: Auth | None = None,
         cache: Path | None = None,
     ) -> None:

@@ -170,6 +170,8 @@ def _frozen(e: Evidence) -> Health | None:
     if quiet is not None and quiet < FROZEN_S:
         return None
     told = e.counts[-1].tokens is not None
+    if quiet is not None and len(e.counts) > 1:
+        seconds = max(seconds, quiet)  # the log says more of the past than two looks at the counters
     if running > 0 and seconds >= FROZEN_S and (told or quiet is not None):
         what = f"token counter frozen with {running:.0f} running"
         return Health(

@@ -28,6 +28,8 @@ class Memory:
     """Decode lines of the last `KEEP_S`, by local time, oldest first."""
     taken: int = -1
     """Byte offset of the newest batch line that was taken from the story."""
+    log_base: int = 0
+    """Bytes of the log before the first that the story was fed, gaps included."""
     last_prefill: float | None = None
     last_prefill_tok_s: float | None = None
     last_cached_share: float | None = None

@@ -24,11 +24,11 @@ def gpus_sampled(host: HostState, event: Event, body: GpusSampled) -> HostState:
     owners = _owners(host)
     gpus = tuple(_gpu(row, owners) for row in rows(table.get("gpus"))[:MOST_GPUS])
     before = host.gpus or GpuBoard()
-    problem = text(table.get("problem"))
+    problem, category = text(table.get("problem")), text(table.get("category"))
     at = event.at - (number(table.get("age_s")) or 0.0)
     if table.get("gpus") is None and before.gpus:
         # The tool failed just now: last good table stays, with its own age.
-        return seen(replace(host, gpus=replace(before, problem=problem)), event)
+        return seen(replace(host, gpus=replace(before, problem=problem, category=category)), event)
     count = whole(table.get("expected"))
     expected = max((n for n in (before.expected, count, len(gpus)) if n is not None), default=None)
     row = (at, tuple(gpu.memory_used_mib for gpu in gpus))
@@ -38,6 +38,7 @@ def gpus_sampled(host: HostState, event: Event, body: GpusSampled) -> HostState:
         source=text(table.get("source")),
         at=at,
         problem=problem,
+        category=category,
         driver=text(table.get("driver")),
         expected=expected or None,
         memory_history=(*before.memory_history, row)[-HISTORY:] if newer else before.memory_history,

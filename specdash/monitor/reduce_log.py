@@ -15,6 +15,7 @@ from specdash.monitor.memory import KEEP_S, MOST_LINES
 from specdash.monitor.reduce_link import boot_to_local, seen
 from specdash.monitor.reduce_run import server_of, with_server
 from specdash.monitor.state import HostState, LogState, ServerState
+from specdash.sglang.decode import DecodeLine
 
 
 def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
@@ -37,6 +38,9 @@ def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
         ),
     )
     if data:
+        if offset > log.read:  # a reader that began late, or a gap: the story counts from what it was fed
+            was = memory.of(server)
+            server = memory.keep(server, replace(was, log_base=was.log_base + offset - log.read))
         server = replace(server, story=story_view.feed(server.story, data, at))
         server = _take_lines(host, server, event.at)
     return seen(with_server(host, server), event)
@@ -61,15 +65,18 @@ def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState
     """New decode and prefill lines of the story, each with the time it was written, go to the windows."""
     was = memory.of(server)
     fresh = [
-        line._replace(at=written_at(host, server, line.offset, now))
+        line
         for line in story_view.decode_lines(server.story)
         if line.offset > was.taken and story_view.counts(line.rank)
     ]
+    fresh = dated(fresh, [written_at(host, server, was.log_base + line.offset, now) for line in fresh])
     prefills = [line for line in story_view.prefill_lines(server.story) if line.offset > was.taken]
     if not fresh and not prefills:
         return server
     lines = tuple(line for line in (*was.lines, *fresh) if (line.at or 0.0) > now - KEEP_S)[-MOST_LINES:]
-    prefilled = written_at(host, server, prefills[-1].offset, now) if prefills else was.last_prefill
+    prefilled = (
+        written_at(host, server, was.log_base + prefills[-1].offset, now) if prefills else was.last_prefill
+    )
     return memory.keep(
         server,
         replace(
@@ -85,3 +92,14 @@ def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState
             speculates=fresh[-1].accept_len is not None if fresh else was.speculates,
         ),
     )
+
+
+def dated(lines: list[DecodeLine], written: list[float]) -> list[DecodeLine]:
+    """Lines with their local time: not later than written, and as far apart as the log itself says."""
+    out: list[DecodeLine] = []
+    for line, at in zip(reversed(lines), reversed(written), strict=True):
+        if out and out[-1].at is not None and line.time is not None and out[-1].time is not None:
+            at = min(at, out[-1].at - max(0.0, out[-1].time - line.time))
+        out.append(line._replace(at=at))
+    out.reverse()
+    return out

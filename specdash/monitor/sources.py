@@ -6,11 +6,12 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from specdash.config.hosts import Host
 from specdash.errors import AuthRefused, HostKeyChanged, HostKeyUnknown, LinkError, LinkLost, SpecdashError
 from specdash.host.link import AskHostKey, Link
+from specdash.host.open import open_link as open_any
 from specdash.monitor.events import (
     Body,
     Event,
@@ -39,6 +40,10 @@ class OpenLink(Protocol):
     def __call__(
         self, host: Host, *, ask: AskHostKey | None = None, timeout_s: float = 15.0
     ) -> Awaitable[Link]: ...
+
+
+DEFAULT = cast(OpenLink, open_any)
+"""The real way to a host; tests and the demo may bring another."""
 
 
 def backoff(attempt: int, rng: Callable[[], float] = random.random) -> float:
@@ -172,7 +177,7 @@ class HostSource:
             self.emit(GpusSampled(table), host_at=number(table.get("t_boot")))
 
     async def _host(self, link: Link) -> None:
-        async for table in link.sample("host", HOST_EVERY_S):
+        async for table in link.sample("host", HOST_EVERY_S, {"run_root": self.host.run_root}):
             self.emit(HostSampled(table), host_at=number(table.get("now_boot")))
 
     async def _ping(self, link: Link) -> None:

@@ -106,6 +106,8 @@ class GpuBoard:
     at: float | None = None
     problem: str = ""
     """Driver mismatch, no tool found, …: a sentence with the next step. Not the same as no GPU."""
+    category: str = ""
+    """One word for `problem`: driver_mismatch, gpu_lost, stuck, denied, …"""
     driver: str = ""
     expected: int | None = None
     """Most GPUs ever seen on this host since it booted: fewer now is an alarm."""

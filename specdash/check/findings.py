@@ -1,0 +1,182 @@
+"""From state to findings: pure, one rule after the other, each with the code that it alone would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from specdash.config.thresholds import CheckSettings, Rule, rule
+from specdash.monitor.state import HostState, Reading, ServerState
+from specdash.monitor.untrusted import number
+
+LEAST_MEMORY = (0.05, 0.02)
+LEAST_DISK = (5 << 30, 1 << 30)
+MOST_CLOCK_SKEW_S = 60.0
+NO_GPUS = ("no_tool", "amd", "no_driver", "")
+
+
+class State(IntEnum):
+    """The Monitoring Plugins contract."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+_ORDER = (State.OK, State.WARNING, State.UNKNOWN, State.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    state: State
+    name: str
+    """Short stable word: link, gpu, memory, disk, clock, run, health, verdict, threshold, …"""
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    step: str = ""
+
+
+def worst(states: Iterable[State]) -> State:
+    """CRITICAL before UNKNOWN before WARNING before OK; OK of nothing."""
+    return max(states, key=_ORDER.index, default=State.OK)
+
+
+def of_host(host: HostState, wall_now: float | None) -> Iterator[Finding]:
+    """GPUs, memory, disk and clock of a host. `wall_now`: our own clock when the host's was read."""
+    board = host.gpus
+    if board is not None:
+        lost = [gpu for gpu in board.gpus if gpu.problem]
+        for gpu in lost:
+            yield Finding(State.CRITICAL, "gpu", gpu.problem)
+        if not board.gpus and board.category not in NO_GPUS:
+            state = State.WARNING if board.category == "denied" else State.CRITICAL
+            yield Finding(state, "gpu", board.problem)
+        elif not board.gpus:
+            yield Finding(State.OK, "gpu", "no NVIDIA GPU", (board.problem,))
+        else:
+            yield Finding(
+                State.OK, "gpu", f"{len(board.gpus) - len(lost)} GPU{'s' if len(board.gpus) > 1 else ''}"
+            )
+        for gpu in board.gpus:
+            if gpu.ecc_uncorrected:
+                yield Finding(
+                    State.WARNING, "gpu", f"GPU {gpu.index}: {gpu.ecc_uncorrected} uncorrected ECC errors"
+                )
+            hot = [why for why in gpu.throttle or () if "hot" in why or "hardware" in why or "brake" in why]
+            if hot:
+                yield Finding(State.WARNING, "gpu", f"GPU {gpu.index} is slowed down: {', '.join(hot)}")
+    yield from _room(host)
+    told = number(host.sample.get("now_unix"))
+    if told is not None and wall_now is not None and abs(told - wall_now) > MOST_CLOCK_SKEW_S:
+        ahead = "ahead of" if told > wall_now else "behind"
+        yield Finding(State.WARNING, "clock", f"its clock is {abs(told - wall_now):.0f} s {ahead} ours")
+
+
+def _room(host: HostState) -> Iterator[Finding]:
+    total, free = number(host.sample.get("mem_total_kb")), number(host.sample.get("mem_available_kb"))
+    if total and free is not None:
+        share = free / total
+        state = (
+            State.CRITICAL
+            if share < LEAST_MEMORY[1]
+            else State.WARNING
+            if share < LEAST_MEMORY[0]
+            else State.OK
+        )
+        if state:
+            yield Finding(
+                state, "memory", f"{share * 100:.0f} % of memory is left ({free / 1048576:.1f} GiB)"
+            )
+    disk = number(host.sample.get("disk_free_bytes"))
+    if disk is not None:
+        state = (
+            State.CRITICAL if disk < LEAST_DISK[1] else State.WARNING if disk < LEAST_DISK[0] else State.OK
+        )
+        if state:
+            yield Finding(state, "disk", f"{disk / (1 << 30):.1f} GiB of disk is left where runs are kept")
+
+
+HEALTH = {
+    "ready": State.OK,
+    "idle": State.OK,
+    "busy": State.OK,
+    "starting": State.WARNING,
+    "warmup": State.WARNING,
+    "hung_suspected": State.CRITICAL,
+    "down": State.CRITICAL,
+    "unknown": State.UNKNOWN,
+}
+
+
+def of_server(server: ServerState, now: float, rules: CheckSettings, name: str) -> Iterator[Finding]:
+    """One server: alive, loading or hung; its thresholds, its break-even and its warnings."""
+    verdict, health = server.verdict, server.health
+    if verdict.kind in ("dead", "stopped", "stalled"):
+        state = State.CRITICAL
+        yield Finding(state, "verdict", f"{name}: {verdict.sentence}", verdict.evidence)
+    else:
+        yield Finding(
+            HEALTH[health.state], "health", f"{name}: {health.state}. {health.sentence}", health.evidence
+        )
+    numbers = values(server)
+    for text in (*rules.crit, *rules.warn):
+        found = rule(text)
+        state = State.CRITICAL if text in rules.crit else State.WARNING
+        reading = numbers.get(found.name)
+        if reading is None:
+            yield Finding(
+                State.UNKNOWN,
+                "threshold",
+                f'"{found.name}" is no value of a server.',
+                step=f"Known: {', '.join(numbers)}",
+            )
+        elif reading.value is not None and not reading.note.startswith("idle") and found.holds(reading.value):
+            sentence = f"{name}: {found.name} {reading.value:.4g} {found.operator} {found.limit:g}"
+            yield Finding(
+                state, "threshold", sentence, (f"{reading.source}, window {reading.window_s or 0:.0f} s",)
+            )
+    for alarm in server.alarms:
+        if alarm.severity == "info" or alarm.key in ("dead", "stalled", "scheduler-dead"):
+            continue
+        state = State.CRITICAL if alarm.severity == "critical" else State.WARNING
+        yield Finding(state, alarm.key, f"{name}: {alarm.sentence}", step=alarm.step)
+    even = server.breakeven
+    if even.verdict == "does_not_pay":
+        yield Finding(State.WARNING, "break-even", f"{name}: {even.sentence}")
+
+
+def values(server: ServerState) -> Mapping[str, Reading[float]]:
+    """Values that thresholds may name, and that go into perfdata and JSON. Missing ones have value None."""
+    n = server.numbers
+    return {
+        "accept": n.accept_length,
+        "accept_start": n.accept_length_start,
+        "accept_rate": n.accept_rate,
+        "tok/s": n.decode_tok_s,
+        "running": _as_float(n.running),
+        "queue": _as_float(n.queued),
+        "cap": _as_float(n.running_cap),
+        "kv": n.kv_used,
+        "cache_hit": n.cache_hit,
+    }
+
+
+def _as_float(reading: Reading[int]) -> Reading[float]:
+    return Reading(
+        None if reading.value is None else float(reading.value),
+        reading.unit,
+        reading.source,
+        reading.at,
+        note=reading.note,
+    )
+
+
+def limit_of(rules: tuple[str, ...], name: str) -> str:
+    """The first rule about `name` as a Monitoring Plugins range: what is inside does not alert."""
+    for text in rules:
+        found: Rule = rule(text)
+        if found.name == name:
+            return f"{found.limit:g}:" if found.operator.startswith("<") else f"~:{found.limit:g}"
+    return ""

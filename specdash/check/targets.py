@@ -1,0 +1,99 @@
+"""What a word on the command line means: a profile, a host, a host's port, a URL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from specdash.config import inherit, sshconfig
+from specdash.config.hosts import Host
+from specdash.config.keys import did_you_mean
+from specdash.config.settings import LOCAL, Settings
+from specdash.config.thresholds import CheckSettings
+from specdash.control.profiles import load as load_profile
+from specdash.errors import HostUnknown, UsageError
+
+_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d{1,5})\Z")
+
+
+NO_RULES = CheckSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`host` None: the port is asked from here, without a link. `address`, `port`: what to ask, if one port."""
+
+    name: str
+    kind: Literal["host", "profile", "port", "url"]
+    host: Host | None = None
+    profile: str = ""
+    address: str = "127.0.0.1"
+    port: int | None = None
+    tls: bool = False
+    settings: CheckSettings = NO_RULES
+
+
+def parse(words: list[str], settings: Settings) -> list[Target]:
+    """Targets for words (groups replaced by their hosts). Without words: every configured host, else `local`.
+
+    Raises UsageError with the nearest name. ConfigError of a profile goes through.
+    """
+    names = list(settings.expand(words)) if words else [*settings.hosts] or [LOCAL]
+    return [_one(word, settings) for word in names]
+
+
+def _one(word: str, settings: Settings) -> Target:
+    rules = settings.check
+    if "://" in word:
+        return _url(word, rules)
+    if word in settings.hosts or word == LOCAL:
+        return Target(word, "host", settings.host(word), settings=rules)
+    if word.endswith(".toml") or "/" in word or word in inherit.names():
+        return _profile(word, settings)
+    if sshconfig.knows(word):
+        return Target(word, "host", settings.host(word), settings=rules)
+    match = _PORT.match(word)
+    if match:
+        return _port(word, match, settings)
+    try:
+        return Target(word, "host", settings.host(word), settings=rules)
+    except HostUnknown:
+        known = [*settings.host_names(), *inherit.names()]
+        raise UsageError(
+            f'"{word}" is no host, profile, host:port or URL.',
+            did_you_mean(word, known) or "See: specdash hosts",
+        ) from None
+
+
+def _url(word: str, rules: CheckSettings) -> Target:
+    try:
+        parts = urlsplit(word)
+        port = parts.port
+    except ValueError:
+        raise UsageError(f'"{word}" is no URL.', "Write http://HOST:PORT") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f'"{word}" is no URL of a server.', "Write http://HOST:PORT")
+    tls = parts.scheme == "https"
+    name = f"{parts.hostname}:{port or (443 if tls else 80)}"  # never a user or password that the URL holds
+    return Target(name, "url", None, "", parts.hostname, port or (443 if tls else 80), tls, rules)
+
+
+def _port(word: str, match: re.Match[str], settings: Settings) -> Target:
+    name, port = match.group("v6") or match.group("name"), int(match.group("port"))
+    if not 1 <= port <= 65535:
+        raise UsageError(f'"{word}": {port} is no port.', "Ports go from 1 to 65535.")
+    if name in settings.hosts or name == LOCAL or sshconfig.knows(name):
+        return Target(word, "port", settings.host(name), "", "127.0.0.1", port, False, settings.check)
+    return Target(word, "port", None, "", name, port, False, settings.check)
+
+
+def _profile(word: str, settings: Settings) -> Target:
+    found = load_profile(word, settings)
+    spec = found.spec
+    host = settings.host(spec.host or settings.defaults.host or LOCAL)
+    address, port = spec.http()
+    tls = spec.flag("--ssl-certfile") is not None
+    rules = found.merged.check.over(settings.check)
+    return Target(spec.profile or word, "profile", host, spec.profile or word, address, port, tls, rules)
