@@ -29,6 +29,12 @@ BAR = re.compile(
 """A tqdm bar with a known total. The bracket must be there: half a number is no progress."""
 
 
+def split(data: bytes) -> Tuple[List[bytes], bytes]:
+    """(complete lines without their LF, the incomplete rest). CRs stay: they part a line into pieces."""
+    rows = data.split(b"\n")
+    return rows, rows.pop()
+
+
 def clean(piece: bytes) -> bytes:
     """Without escape sequences, NUL and other control bytes (tab stays)."""
     if b"\x1b" in piece:

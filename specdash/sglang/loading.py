@@ -85,10 +85,12 @@ class Loading(Traces):
         if self.phase == "exited":
             here = 0
             self.exit_told = ""
+        if name == self.phase and self.phases and self.phases[-1].inferred and not inferred:
+            last = self.phases[-1]
+            self.phases[-1] = Phase(name, sub, last.began, last.began_at, None, None, last.offset, False)
+            self.sub_phase = sub
+            return
         if name == self.phase and sub == self.sub_phase:
-            if not inferred and self.phases and self.phases[-1].inferred:
-                last = self.phases[-1]
-                self.phases[-1] = Phase(name, sub, last.began, last.began_at, None, None, last.offset, False)
             return
         back = there < here or (there == here and SUB_ORDER.get(sub, 0) < SUB_ORDER.get(self.sub_phase, 0))
         if back and not self.leads(rank):
@@ -359,6 +361,8 @@ class Loading(Traces):
             if found:
                 self.drain_remaining = int(found.group(1)[:9])
                 self.stop_asked, self.draining = self.stop_asked or "SIGTERM", True
+                if self.drain_remaining == 0:
+                    self.end("strong")
             return True
         if b"kill_process_tree called" in body:
             if b"include_parent=True" in body or self.drain_remaining == 0 or self.stop_asked:

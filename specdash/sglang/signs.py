@@ -138,7 +138,7 @@ SIGNS: Tuple[Sign, ...] = (
     _sign(
         "flag_conflict",
         "root",
-        r"(?P<algorithm>\b[A-Z][A-Z0-9_]+\b)?[^\n]*?does not accept (?P<flag>--[\w-]+)",
+        r"(?:\b(?P<algorithm>[A-Z][A-Z0-9_]{2,})\b[^\n]*?)?does not accept (?P<flag>--[\w-]+)",
     ),
     _sign(
         "missing_flag",
@@ -343,7 +343,8 @@ FATAL_HEAD = re.compile(
     r"|Capture .{0,80}failed|SIGQUIT|sigquit|Exception in (?:scheduler|engine)|died"
 )
 SURVIVED_HEAD = re.compile(
-    r"ASGI application|in thread|never retrieved|Ignor|Can ?not initialize|init failed|fall|skip|[Ww]arn"
+    r"ASGI application|in thread|never retrieved|Ignor|Can ?not initialize|init failed|[Ff]alling back|[Ff]all back|[Ss]kip"
+    r"|[Ww]arning|disabled|[Pp]y-?spy|not available \(|will be ignored|[Rr]etry"
 )
 
 _UNITS = {

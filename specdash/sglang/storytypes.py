@@ -6,7 +6,8 @@ time zone (the log does not tell which); `at` is the clock of whoever feeds. `No
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from specdash.sglang.decode import DecodeLine, PrefillLine
@@ -54,6 +55,25 @@ class Evidence:
     count: int = 1
     ranks: Tuple[str, ...] = ()
     dropped: int = 0
+
+
+DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+def same(a: Evidence, b: Evidence) -> bool:
+    """Whether two ranks (or one, twice) say the same: texts without their digits are equal."""
+    if a.kind != b.kind or a.category != b.category:
+        return False
+    if a.kind == "line" and DIGITS.sub("#", a.head[:300]) != DIGITS.sub("#", b.head[:300]):
+        return False
+    last = [DIGITS.sub("#", e.errors[-1][:300]) if e.errors else "" for e in (a, b)]
+    return last[0] == last[1]
+
+
+def folded(old: Evidence, new: Evidence) -> Evidence:
+    """The first one, with the count and the ranks of both."""
+    ranks = old.ranks if new.rank in old.ranks or len(old.ranks) >= 64 else old.ranks + (new.rank,)
+    return replace(old, count=old.count + 1, ranks=ranks, fatal=max(old.fatal, new.fatal))
 
 
 class Note(NamedTuple):
@@ -226,7 +246,13 @@ class Story:
     @property
     def all_evidence(self) -> Tuple[Evidence, ...]:
         """Evidence with the one that is still open, in order of the log."""
-        return self.evidence + ((self.open,) if self.open is not None else ())
+        last = self.open
+        if last is None or (last.kind == "line" and not last.category and not last.errors):
+            return self.evidence
+        for i, old in enumerate(self.evidence):
+            if same(old, last):
+                return self.evidence[:i] + (folded(old, last),) + self.evidence[i + 1 :]
+        return self.evidence + (last,)
 
     @property
     def last_decode(self) -> Optional[DecodeLine]:

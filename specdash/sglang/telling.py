@@ -8,7 +8,8 @@ are looked up, and a few byte searches decide.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional
+import re
+from typing import Callable, Dict, Optional
 
 from specdash.sglang import lines, phases, prefix, signs
 from specdash.sglang.loading import Loading
@@ -38,6 +39,7 @@ class Teller(Loading):
             self.__dict__[name] = list(getattr(story, name))
         self.at = at
         self.stamp = b""
+        self.stamped = False
         self.known_ranks = {rank.encode() for rank in story.ranks}
         self.here = 0
         self.line = story.lines
@@ -85,6 +87,7 @@ class Teller(Loading):
                     self.records += 1
                     self.stamp = data[1:20]
                     self.here = offset
+                    self.stamped = True
                     self.fast(data, end, ranks)
                     return
         self.slow(data, offset)
@@ -113,6 +116,7 @@ class Teller(Loading):
     def part(self, part: bytes) -> None:
         """A record, a bar, or a line without a head."""
         head = prefix.read(part)
+        self.stamped = head is not None
         if head is None:
             bar = lines.BAR.match(part) if b"%" in part[:400] else None
             if bar:
@@ -177,6 +181,9 @@ class Teller(Loading):
 
     def headless(self, part: bytes) -> None:
         """A line without a head: it continues a traceback, begins one, or is somebody's print."""
+        warned = PYTHON_WARNING.match(part)
+        if warned and self.open is not None:
+            self.close()
         if self.open is not None and self.continued(part):
             return
         if part[:1] in b" \t" and part[:1]:
@@ -246,6 +253,7 @@ class Teller(Loading):
             self.notes.append(Note(kind, words, 1, rank, (rank,), self.here, self.line))
 
 
+PYTHON_WARNING = re.compile(rb"\S+:\d+: \w*Warning: ")
 STATE_NEEDLES = (b"etract", b"SIGTERM", b"Gracefully", b"Health check failed", b"kill_process_tree", b"hutting down",
                  b"inished server process", b"reset to ", b"ersion")  # fmt: skip
 SPEAKS = (
@@ -343,11 +351,11 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
         start += 1
     else:
         buffer = rest + data
-    for row in _rows(buffer):
+    rows, last = lines.split(buffer)
+    for row in rows:
         teller.row(row, start)
         start += len(row) + 1
         teller.lines += 1
-    last = buffer[buffer.rfind(b"\n") + 1 :]
     end = last.rfind(b"\r") + 1
     if end:
         teller.row(last[: end - 1], start)
@@ -355,12 +363,6 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
     teller.rest = last[: lines.MAX_PIECE]
     teller.skipped = len(last) - len(teller.rest)
     return teller.freeze()
-
-
-def _rows(buffer: bytes) -> List[bytes]:
-    rows = buffer.split(b"\n")
-    rows.pop()
-    return rows
 
 
 def _first_end(data: bytes) -> int:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 from specdash.sglang import signs
-from specdash.sglang.storytypes import KEEP_EVIDENCE, Evidence
+from specdash.sglang.storytypes import KEEP_EVIDENCE, Evidence, folded, same
 
 HEAD_LINES = 60
 TAIL_LINES = 120
 LINE_CHARS = 500
 ERRORS = 8
 ERROR_CHARS = 3000
-DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 CHAIN = (b"During handling of the above", b"The above exception was")
-SCHEDULER_DIES = re.compile(r"hit an exception|Initialization failed")
 
 
 class Traces:
@@ -62,6 +59,7 @@ class Traces:
     first_time: Optional[float]
     last_at: Optional[float]
     version: str
+    stamped: bool
     size: int
     rest: bytes
     skipped: int
@@ -116,6 +114,9 @@ class Traces:
         if found is None:
             return False
         sign, numbers = found
+        survived = signs.SURVIVED_HEAD.search(head) is not None and sign.category != "oom_kv_pool"
+        if survived or (sign.category == "launcher_missing" and self.stamped):
+            return False
         self.open = self._evidence("line", head, rank, category=sign.category, numbers=tuple(numbers.items()))
         if sign.category in ("http_port_in_use", "bind_failed"):
             self.bind_failed = True
@@ -124,7 +125,7 @@ class Traces:
             or "error: " in head[:80]
         ):
             self.end("strong")
-        elif signs.FATAL_HEAD.search(head) and not signs.SURVIVED_HEAD.search(head):
+        elif signs.FATAL_HEAD.search(head):
             self.open = replace(self.open, fatal=2)
             self.end("weak")
         return True
@@ -170,24 +171,12 @@ class Traces:
         self.open = None
         if now is None or (now.kind == "line" and not now.category and not now.errors):
             return
-        key = _key(now)
         for i, old in enumerate(self.evidence):
-            if _key(old) == key:
-                ranks = (
-                    old.ranks if now.rank in old.ranks or len(old.ranks) >= 64 else old.ranks + (now.rank,)
-                )
-                self.evidence[i] = replace(
-                    old, count=old.count + 1, ranks=ranks, fatal=max(old.fatal, now.fatal)
-                )
+            if same(old, now):
+                self.evidence[i] = folded(old, now)
                 return
         if len(self.evidence) >= KEEP_EVIDENCE:
             # Keep the first ones (causes) and the newest (the end).
             self.evidence_dropped += 1
             del self.evidence[KEEP_EVIDENCE - 8]
         self.evidence.append(now)
-
-
-def _key(evidence: Evidence) -> Tuple[str, str, str, str]:
-    last = evidence.errors[-1] if evidence.errors else ""
-    head = "" if evidence.kind == "exception" else evidence.head
-    return evidence.kind, evidence.category, DIGITS.sub("#", head[:300]), DIGITS.sub("#", last[:300])
