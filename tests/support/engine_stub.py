@@ -10,7 +10,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +33,7 @@ parser.add_argument("--requests-for", type=float, default=1e9, help="seconds unt
 parser.add_argument("--accept", type=float, default=0.0, help="accept length; 0: no speculation")
 parser.add_argument("--tok-s", type=float, default=500.0)
 parser.add_argument("--die-after", type=float, default=0.0, help="seconds after ready")
+parser.add_argument("--die-if", default="", help="path: exit 1 at the end of the load when it exists")
 parser.add_argument("--key", default="")
 parser.add_argument("--config", default="")
 parser.add_argument("--role", default="parent")
@@ -80,9 +80,10 @@ if args.ignore_int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 key = args.key
 if args.config:
-    for line in open(args.config):
-        if line.startswith("api-key:"):
-            key = json.loads(line.partition(":")[2])
+    with open(args.config) as file:
+        for line in file:
+            if line.startswith("api-key:"):
+                key = json.loads(line.partition(":")[2])
 say("Load weight begin. avail mem=70.00 GB")
 try:
     time.sleep(args.load)
@@ -91,6 +92,8 @@ except KeyboardInterrupt:
         one.kill()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+if args.die_if and os.path.exists(args.die_if):
+    args.die = "1"
 if args.die:
     say("Scheduler hit an exception: simulated")
     if args.die.startswith("SIG"):
@@ -135,29 +138,29 @@ class Handler(BaseHTTPRequestHandler):
         return self.reply(200, {"text": "x", "meta_info": meta})
 
 
+BIND_ERROR = (
+    "ERROR:    [Errno 98] error while attempting to bind on address "
+    f"('127.0.0.1', {args.port}): address already in use"
+)
+
+
 class Server(ThreadingHTTPServer):
     allow_reuse_address = True
     daemon_threads = True
 
 
 if args.no_bind:
-    say(
-        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use"
-        % args.port
-    )
+    say(BIND_ERROR)
     say("The server is fired up and ready to roll!")
     while True:
         time.sleep(60)
 try:
     server = Server(("127.0.0.1", args.port), Handler)
 except OSError:
-    say(
-        "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', %d): address already in use"
-        % args.port
-    )
+    say(BIND_ERROR)
     say("The server is fired up and ready to roll!")
     sys.exit(3)
-say("INFO:     Uvicorn running on http://127.0.0.1:%d (Press CTRL+C to quit)" % args.port)
+say(f"INFO:     Uvicorn running on http://127.0.0.1:{args.port} (Press CTRL+C to quit)")
 threading.Thread(target=server.serve_forever, daemon=True).start()
 say("The server is fired up and ready to roll!")
 if args.die_after:

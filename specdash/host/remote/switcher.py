@@ -1,7 +1,407 @@
-"""A switch on the host (being written)."""
+"""A switch that runs on the host to its end, whatever becomes of the operator: stop A, launch B, keep or go back.
+
+FOLDER/plan.json says what to do, FOLDER/state.jsonl how far it is. Every step is safe to repeat, so that a
+switcher that was killed is followed by another one that goes on (`supervisor.pyz switch FOLDER` again).
+It holds one lock per base folder: two switches at once on a host are not possible, and the second one learns
+who and since when. Nothing loops: forward once, back at most once, and then everything is left to be seen.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import os
+import shutil
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from specdash.host.remote import folder as folders
+from specdash.host.remote import httpask, journal, procs, runstore
+from specdash.host.remote.wire import CallError
+
+PLAN, STATE, ABORT, ANSWER = "plan.json", "state.jsonl", "abort", "answer"
+POLL_S = 0.3
+
+
+class Aborted(Exception):
+    """The operator took it back before anything was stopped."""
+
+
+class StepFailed(Exception):
+    """`sentence` says why; the switch goes back (or ends, when it is going back already)."""
+
+
+def lock_id(base: str) -> str:
+    return hashlib.sha256(os.fsencode(os.path.abspath(base))).hexdigest()[:24]
+
+
+def progress(folder: str) -> Dict[str, Any]:
+    """state.jsonl folded: {"direction": forward | back, "done": [steps], "why", "before", "end", "asked_stop", …}."""
+    out: Dict[str, Any] = {"direction": "forward", "done": [], "steps": [], "end": None, "question": None}
+    for record in journal.parse(procs.read_bytes(folders.path(folder, STATE), 8 << 20) or b""):
+        kind = record.get("event")
+        if kind == "step":
+            out["steps"] = [one for one in out["steps"] if one["step"] != record["step"]] + [record]
+            if record["status"] == "done":
+                out["done"].append(record["step"])
+        elif kind == "back":
+            out.update(direction="back", why=record.get("why"))
+        elif kind == "before":
+            out["before"] = record.get("pulse")
+        elif kind == "question":
+            out["question"] = record
+        elif kind == "answer":
+            out["question"] = None
+        elif kind == "end":
+            out["end"] = record
+        elif kind == "begun":
+            out.setdefault("began", record)
+    return out
+
+
+class Switcher:
+    def __init__(self, folder: str, plan: Dict[str, Any]) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.base = str(plan["base"])
+        self.a, self.b, self.restore = str(plan["a"]), str(plan["b"]), str(plan["restore"])
+        self.rules: Any = importlib.import_module(str(plan["pulse_rules"]))
+        self.state = journal.Journal(folders.path(folder, STATE), 64 << 20, sync=True)
+        self.step_name = ""
+
+    # -- what it writes and hears
+
+    def say(self, step: str, status: str, sentence: str, **more: Any) -> None:
+        self.step_name = step
+        self.state.add(event="step", step=step, status=status, sentence=sentence, **more)
+
+    def told(self, name: str) -> Optional[str]:
+        """An operator's word, kept as a file so that it outlives the one who was told: "abort", "answer"."""
+        raw = procs.read_bytes(folders.path(self.folder, name), 4096)
+        return None if raw is None else raw.decode("utf-8", "replace").strip()
+
+    def serve(self, lock: socket.socket) -> None:
+        """Answers who asks for the lock; in a thread of its own."""
+        while True:
+            try:
+                folders.answer(lock.accept()[0], self.command)
+            except OSError:
+                return
+
+    def command(self, question: Dict[str, Any], who: Dict[str, int]) -> Dict[str, Any]:
+        plan = self.plan
+        return {
+            "ok": True,
+            "id": plan["id"],
+            "by": plan.get("by"),
+            "since_unix": plan.get("created_unix"),
+            "title": plan.get("title"),
+            "step": self.step_name,
+            "pid": os.getpid(),
+        }
+
+    # -- the steps
+
+    def run(self) -> str:
+        """To the end, from wherever state.jsonl says. Returns the word of the end."""
+        said = progress(self.folder)
+        self.state.add(
+            event="begun" if not said.get("began") else "resumed", pid=os.getpid(), by=self.plan.get("by")
+        )
+        try:
+            if said["direction"] == "forward":
+                try:
+                    return self.forward(said)
+                except (StepFailed, CallError) as failure:
+                    why = getattr(failure, "sentence", str(failure))
+                    self.say(self.step_name or "stop", "failed", why)
+                    if self.a_untouched():
+                        return self.end("failed", "Nothing was changed: %s" % why)
+                    self.state.add(event="back", why=why)
+                    said = progress(self.folder)
+            return self.back(str(said.get("why") or ""))
+        except Aborted as word:
+            return self.end("aborted", str(word))
+        except (StepFailed, CallError) as failure:
+            sentence = getattr(failure, "sentence", str(failure))
+            self.say(self.step_name, "failed", sentence)
+            return self.end(
+                "failed",
+                "NEITHER SERVER SERVES. %s Nothing more is tried; logs and run folders are kept." % sentence,
+            )
+
+    def a_untouched(self) -> bool:
+        found = self.record(self.a)
+        return bool(found and found["alive"] and not found.get("stop_asked"))
+
+    def forward(self, said: Dict[str, Any]) -> str:
+        before = said.get("before") or self.plan.get("before")
+        if "stop" not in said["done"]:
+            if "measure" not in said["done"] and self.plan.get("measure"):
+                before = self.measure() or before
+            self.stop(self.a, "stop", self.plan.get("drain_s", 0), abortable=True)
+        self.launch(self.b, "launch")
+        self.ready(self.b, "ready", back_on_abort=True)
+        verdict = self.pulse(self.b, "pulse", before)
+        self.decide(verdict)
+        self.watch()
+        return self.end(
+            "done", "The switch is done: %s serves. %s" % (self.title(self.b), verdict["sentence"])
+        )
+
+    def measure(self) -> Optional[Dict[str, Any]]:
+        """A pulse of A while it still serves, when nobody uses it: the fair thing to compare B with."""
+        found = self.record(self.a)
+        if not found or found["phase"] != "ready":
+            self.say("measure", "skipped", "The present server is not ready; it is not measured.")
+            return None
+        self.say("measure", "running", "Pulse of the present server, to compare with.")
+        passes = self.passes(found, lambda: self.told(ABORT) is not None)
+        if self.told(ABORT) is not None:
+            raise Aborted("Taken back before anything was stopped.")
+        result = self.rules.together(passes)
+        if not result["ok"]:
+            self.say(
+                "measure", "skipped", "The present server does not answer the pulse: %s." % result["problem"]
+            )
+            return None
+        self.state.add(event="before", pulse=result, run=self.a)
+        self.say("measure", "done", _numbers(result), pulse=result)
+        return dict(result)
+
+    def stop(self, run_id: str, step: str, drain_s: float, abortable: bool) -> None:
+        found = self.record(run_id)
+        if found is None or found["phase"] in ("created", "failed") or found.get("ended"):
+            self.say(step, "done", "It had ended already.")
+            return
+        if abortable and self.told(ABORT) is not None and found["alive"] and not found.get("stop_asked"):
+            raise Aborted("Taken back before anything was stopped.")
+        began = procs.boot_now()
+        self.say(step, "running", "Stopping %s." % self.title(run_id))
+        reply = runstore.command(
+            self.base,
+            run_id,
+            {
+                "cmd": "stop",
+                "drain_s": drain_s,
+                "deadline_s": self.plan.get("deadline_s", 60),
+                "by": self.plan.get("by"),
+            },
+        )
+        if reply.get("ended"):
+            self.say(step, "done", str(reply.get("sentence")))
+            return
+        if reply.get("already"):
+            began = float((reply.get("asked") or {}).get("boot_s") or 0.0)
+        tried_abort = False
+        while True:
+            proof = None
+            for event in journal.parse(
+                procs.read_bytes(os.path.join(runstore.folder_of(self.base, run_id), folders.EVENTS), 4 << 20)
+                or b""
+            ):
+                if event.get("event") in ("stopped", "stop_failed") and float(event["boot_s"]) >= began:
+                    proof = event.get("proof") or {
+                        "proven": False,
+                        "processes": ["?"],
+                        "sentence": event.get("sentence"),
+                    }
+            if proof is not None:
+                break
+            found = self.record(run_id)
+            if found is None or found.get("ended"):
+                proof = {"proven": True, "sentence": "No process of it is left.", "processes": []}
+                break
+            if not found["supervisor_alive"]:
+                runstore.command(
+                    self.base, run_id, {"cmd": "stop", "deadline_s": 10, "by": self.plan.get("by")}
+                )
+            if abortable and not tried_abort and self.told(ABORT) is not None:
+                tried_abort = True
+                if runstore.command(self.base, run_id, {"cmd": "abort", "by": self.plan.get("by")}).get("ok"):
+                    raise Aborted("Taken back while it drained: %s serves on." % self.title(run_id))
+            time.sleep(POLL_S)
+        if proof["processes"]:
+            raise StepFailed("The stop of %s is not proven: %s" % (self.title(run_id), proof["sentence"]))
+        self.say(step, "done", str(proof["sentence"]), proof=proof)
+
+    def launch(self, run_id: str, step: str) -> None:
+        if self.told(ABORT) is not None and step == "launch":
+            raise StepFailed("Taken back by the operator after the stop.")
+        self.say(step, "running", "Starting %s." % self.title(run_id))
+        try:
+            found = runstore.begin(runstore.folder_of(self.base, run_id))
+        except CallError as error:
+            raise StepFailed(error.sentence) from None
+        if found["phase"] == "failed":
+            raise StepFailed(str(found.get("sentence")))
+        self.say(step, "done", "Started as pid %s." % found.get("pid"), run=run_id)
+
+    def ready(self, run_id: str, step: str, back_on_abort: bool) -> None:
+        self.say(step, "running", "%s is loading." % self.title(run_id), run=run_id)
+        limit = self.plan.get("ready_s")
+        until = None if not limit else time.monotonic() + float(limit)
+        while True:
+            found = self.record(run_id) or {}
+            if found.get("phase") == "ready":
+                took = float(found["ready_boot_s"]) - float(found["started_boot_s"])
+                self.say(
+                    step,
+                    "done",
+                    "Ready after %.0f s: a real generation came back." % took,
+                    took_s=round(took, 1),
+                )
+                return
+            self.must_live(found, "before it was ready")
+            if found.get("bind_failed"):
+                raise StepFailed(str(found.get("sentence")))
+            if back_on_abort and self.told(ABORT) is not None:
+                raise StepFailed("Taken back by the operator while it loaded.")
+            if until is not None and time.monotonic() > until:
+                raise StepFailed("It was not ready within %.0f s." % float(limit or 0))
+            time.sleep(POLL_S)
+
+    def must_live(self, found: Dict[str, Any], when: str) -> None:
+        if found.get("phase") in ("exited", "failed", None) or found.get("alive") is False:
+            if found.get("exit_signal") is not None:
+                how = "was ended by signal %s" % found["exit_signal"]
+            else:
+                how = "exited with code %s" % found.get("exit_code")
+            raise StepFailed("%s %s %s." % (self.title(str(found.get("id") or self.b)), how, when))
+
+    def passes(self, found: Dict[str, Any], give_up: Callable[[], bool]) -> List[Dict[str, Any]]:
+        auth = (
+            (procs.read_bytes(os.path.join(str(found["folder"]), "auth"), 65536) or b"")
+            .decode("utf-8", "replace")
+            .strip()
+        )
+        done: List[Dict[str, Any]] = []
+        while self.rules.more(done, str(found.get("algorithm") or "")):
+            answers = []
+            for request in self.rules.requests(auth):
+                if give_up():
+                    break
+                answers.append(httpask.ask(found["http"], request, self.rules.TIMEOUT_S))
+            done.append(self.rules.read(answers))
+            if not done[-1]["ok"]:
+                break
+        return done
+
+    def pulse(self, run_id: str, step: str, before: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+        found = self.record(run_id) or {}
+        self.say(step, "running", "Pulse on fixed prompts.")
+        if int(found.get("node_rank") or 0) > 0:
+            self.say(step, "skipped", "This rank does not answer requests; rank 0 is judged.")
+            return {"decision": "keep", "sentence": ""}
+        gone = lambda: not (self.record(run_id) or {}).get("alive")  # noqa: E731
+        passes = self.passes(found, gone)
+        self.must_live(self.record(run_id) or {}, "during the pulse")
+        verdict: Dict[str, Any] = self.rules.judge(passes, str(found.get("algorithm") or ""), before)
+        self.state.add(event="pulse", run=run_id, passes=passes, verdict=verdict)
+        if verdict["decision"] == "roll_back":
+            raise StepFailed(str(verdict["sentence"]))
+        self.say(step, "done", str(verdict["sentence"]), pulse=verdict["pulse"], decision=verdict["decision"])
+        return verdict
+
+    def decide(self, verdict: Dict[str, Any]) -> None:
+        """Slower than A: the operator's rule, or the operator. Nobody there: it stays, for it works."""
+        if verdict["decision"] != "ask":
+            return
+        rule = str(self.plan.get("on_slower") or "ask")
+        if rule == "ask":
+            hold = float(self.plan.get("hold_s") or 600)
+            self.state.add(
+                event="question", sentence="%s Keep it or roll back?" % verdict["sentence"], hold_s=hold
+            )
+            until = time.monotonic() + hold
+            while time.monotonic() < until:
+                word = self.told(ANSWER)
+                if word in ("keep", "roll_back"):
+                    rule = word
+                    break
+                if self.told(ABORT) is not None:
+                    rule = "roll_back"
+                    break
+                self.must_live(self.record(self.b) or {}, "while it waited for an answer")
+                time.sleep(POLL_S)
+            self.state.add(event="answer", answer=rule)
+        if rule == "roll_back":
+            raise StepFailed("Rolled back as asked: %s" % verdict["sentence"])
+
+    def watch(self) -> None:
+        """B has to live through its first minutes."""
+        seconds = float(self.plan.get("settle_s") or 0)
+        found = self.record(self.b) or {}
+        left = float(found.get("ready_boot_s") or 0) + seconds - procs.boot_now()
+        self.say("watch", "running", "It has to live through its first %.0f s." % seconds)
+        until = time.monotonic() + left
+        while time.monotonic() < until:
+            self.must_live(self.record(self.b) or {}, "within its first minutes")
+            if self.told(ABORT) is not None:
+                raise StepFailed("Taken back by the operator.")
+            time.sleep(POLL_S)
+        self.must_live(self.record(self.b) or {}, "within its first minutes")
+        self.say("watch", "done", "It lives.")
+
+    def back(self, why: str) -> str:
+        """A again, exactly as it was: command, environment, working directory, port."""
+        self.say("rollback", "running", "Going back to %s: %s" % (self.title(self.a), why))
+        self.stop(self.b, "rollback_stop", 0, abortable=False)
+        self.launch(self.restore, "rollback_launch")
+        self.ready(self.restore, "rollback_ready", back_on_abort=False)
+        found = self.record(self.restore) or {}
+        if int(found.get("node_rank") or 0) == 0:
+            self.say("rollback_pulse", "running", "Pulse on fixed prompts.")
+            result = self.rules.together(self.passes(found, lambda: False))
+            self.state.add(event="pulse", run=self.restore, passes=[result])
+            if not result["ok"]:
+                raise StepFailed("It came back but does not answer the pulse: %s." % result["problem"])
+            self.say("rollback_pulse", "done", _numbers(result), pulse=result)
+        self.say("rollback", "done", "%s serves again." % self.title(self.a))
+        return self.end(
+            "rolled_back", "%s serves again as run %s. Why: %s" % (self.title(self.a), self.restore, why)
+        )
+
+    def end(self, word: str, sentence: str) -> str:
+        for run_id in (self.b, self.restore):  # what was prepared and never started holds secrets
+            folder = runstore.folder_of(self.base, run_id)
+            if folders.headline(folder)["phase"] == "created" and not folders.headline(folder).get("pid"):
+                shutil.rmtree(folder, ignore_errors=True)
+        serves = {"done": self.b, "rolled_back": self.restore, "aborted": self.a}.get(word, "")
+        if word == "failed" and self.a_untouched():
+            serves = self.a
+        self.state.add(event="end", final=word, sentence=sentence, serves=serves)
+        return word
+
+    def record(self, run_id: str) -> Optional[Dict[str, Any]]:
+        return runstore.record(runstore.folder_of(self.base, run_id))
+
+    def title(self, run_id: str) -> str:
+        return str(self.plan.get("names", {}).get(run_id) or run_id)
+
+
+def _numbers(result: Dict[str, Any]) -> str:
+    speed, length = result.get("tok_s"), result.get("accept_length")
+    said = "%s tok/s, one stream" % ("-" if speed is None else "%.1f" % speed)
+    return said + ("" if length is None else ", accept length %.2f" % length) + "."
+
 
 def main(folder: str) -> int:
-    raise NotImplementedError
+    from specdash.host.remote.supervisor import wakeup
+
+    os.umask(0o077)
+    plan = journal.load(folders.path(folder, PLAN))
+    if not isinstance(plan, dict):
+        return 2
+    lock = folders.hold("switch", lock_id(str(plan["base"])))
+    if lock is None:
+        return 3
+    wakeup()
+    if progress(folder)["end"] is not None:
+        return 0
+    switcher = Switcher(folder, plan)
+    threading.Thread(target=switcher.serve, args=(lock,), daemon=True).start()
+    switcher.run()
+    return 0

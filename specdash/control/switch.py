@@ -1,0 +1,294 @@
+"""Switch a serving run to another profile: a plan with a way back, which the host itself carries out.
+
+`run` starts the host's switcher and follows it; when the link drops it goes on. `attach` follows a switch that
+is under way, and brings a new switcher when the old one was killed. `abort` takes it back: before the stop
+nothing changes, after it the previous server comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+from specdash.config import secrets as config_secrets
+from specdash.control import hostruns, launch
+from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
+from specdash.errors import Refused, RemoteError
+from specdash.host.link import Link
+from specdash.sglang import pulse as rules
+from specdash.sglang.commandline import LaunchSpec
+
+PULSE_RULES = "specdash.sglang.pulse"
+SETTLE_S = 120.0
+HOLD_S = 600.0
+
+
+async def plan(
+    link: Link,
+    run_id: str,
+    spec: LaunchSpec,
+    *,
+    checks: tuple[Check, ...] = (),
+    drain_s: float = 60.0,
+    deadline_s: float = 60.0,
+    ready_s: float | None = None,
+    settle_s: float = SETTLE_S,
+    hold_s: float = HOLD_S,
+    on_slower: Literal["ask", "keep", "roll_back"] = "ask",
+    measure: bool = True,
+    before: Mapping[str, Any] | None = None,
+    requests: int | None = None,
+) -> Plan:
+    """From run `run_id` (A) to profile `spec` (B). Changes nothing.
+
+    `before`: A's last pulse (`sglang.pulse.read`), if one is known; with `measure`, A is pulsed before it is
+    stopped. `requests`: running ones as last seen. Raises Refused when A is not there or another switch runs.
+    """
+    listed = await link.call("switches.list", {"base": hostruns.base(link)})
+    busy = listed["running"]
+    if busy:
+        raise Refused(
+            f"A switch by {busy['by']} runs already ({busy['title']}, step {busy['step']}).",
+            f"Follow it, or abort it: {busy['id']}.",
+        )
+    a = await hostruns.record(link, run_id)
+    if not a["alive"]:
+        raise Refused(
+            f"Run {run_id} does not run: there is nothing to switch from.", "Launch the profile instead."
+        )
+    if a.get("managed_by"):
+        raise Refused(
+            f"{run_id} is managed by {a['managed_by']}.",
+            f"Stop it there ({a.get('stop_with')}), then launch.",
+        )
+    ident, b_id = hostruns.new_id(f"to-{spec.profile}"), hostruns.new_id(spec.profile)
+    restore = hostruns.new_id(str(a.get("profile") or "previous"))
+    run = launch.describe(link, spec, b_id)
+    runs = (await link.call("runs.list", {"base": hostruns.base(link)}))["runs"]
+    old, new = str(a.get("profile") or run_id), spec.profile
+    title = f"Switch {old} → {new} on {link.name}"
+    switch_plan = {
+        "id": ident,
+        "a": run_id,
+        "b": b_id,
+        "restore": restore,
+        "title": title,
+        "by": hostruns.operator(),
+        "names": {run_id: old, b_id: new, restore: old},
+        "pulse_rules": PULSE_RULES,
+        "drain_s": drain_s,
+        "deadline_s": deadline_s,
+        "ready_s": ready_s,
+        "settle_s": settle_s,
+        "hold_s": hold_s,
+        "on_slower": on_slower,
+        "measure": measure,
+        "before": dict(before) if before else None,
+    }
+    port = run["http"]["port"]
+    steps = [
+        Step(
+            "stop",
+            f"Drain and stop {old}, with proof",
+            f"drain at most {drain_s:.0f} s, then TERM to pid {a['pid']}",
+            drain_s + deadline_s,
+        ),
+        Step("launch", f"Launch {new}", f"in {run['cwd']}: {' '.join(run['argv'])}"),
+        Step("ready", "Wait for a real generation", f"port {port}", ready_s),
+        Step(
+            "pulse",
+            "Pulse on fixed prompts",
+            f"{len(rules.PROMPTS)} prompts, greedy, {rules.PASSES} passes or more",
+        ),
+        Step("watch", f"It has to live {settle_s:.0f} s", "", settle_s),
+    ]
+    if measure:
+        steps.insert(0, Step("measure", f"Pulse of {old}", "the same prompts, while it still serves"))
+    notes = [*difference(a, run), downtime(runs, old, new)]
+    if requests:
+        notes.append(f"{requests} requests are running now; what is left after {drain_s:.0f} s is given up.")
+    notes += rules.rule(spec.algorithm, before)
+    notes.append(
+        f"Going back starts {old} with the same command, environment and port, and proves it with a pulse."
+    )
+    notes.append("It runs on the host: it goes on when specdash or the link ends. Nothing is tried twice.")
+    return Plan(
+        id=ident,
+        kind="switch",
+        host=link.name,
+        title=title,
+        danger=Danger.DESTROYS,
+        steps=tuple(steps),
+        checks=checks,
+        notes=tuple(notes),
+        typed_name=old if requests or a.get("adopted") else "",
+        spec={"switch": switch_plan, "launch": spec.as_json(), "run": run},
+    )
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What differs between two runs' records: algorithm, drafter, flags, environment names, where. Sentences."""
+    said = []
+    for key, word in (
+        ("algorithm", "algorithm"),
+        ("drafter", "drafter"),
+        ("target", "target"),
+        ("cwd", "working directory"),
+        ("python", "interpreter"),
+    ):
+        old, new = a.get(key) or "none", b.get(key) or "none"
+        if old != new:
+            said.append(f"{word}: {old} → {new}")
+    old_flags, new_flags = _flags(a), _flags(b)
+    for name in [*old_flags, *(name for name in new_flags if name not in old_flags)]:
+        old, new = old_flags.get(name), new_flags.get(name)
+        if old != new:
+            said.append(
+                f"{name}: {'not given' if old is None else old} → {'not given' if new is None else new}"
+            )
+    before, after = _env(a), _env(b)
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            said.append(f"environment {name}: {before.get(name, 'not set')} → {after.get(name, 'not set')}")
+    return said or ["Nothing differs: the same command, environment and place."]
+
+
+def _flags(run: Mapping[str, Any]) -> dict[str, str]:
+    """option → its words; of repeated options the last, as argparse has it. Words before the first option: ""."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in run.get("argv") or ():
+        if word.startswith("--"):
+            name, joined, value = word.partition("=")
+            found[name] = value if joined else ""
+        else:
+            found[name] = f"{found.get(name, '')} {word}".strip()
+    if str(found.get("--config", "")).endswith("/secrets.yaml"):
+        found["--config"] = "(secret flags)"
+    return found
+
+
+def _env(run: Mapping[str, Any]) -> dict[str, str]:
+    spec = run.get("spec") or {}
+    return {
+        **(spec.get("env") or {}),
+        **{name: f"({ref})" for name, ref in (spec.get("secret_env") or {}).items()},
+    }
+
+
+def load_seconds(runs: Sequence[Mapping[str, Any]], profile: str) -> list[float]:
+    """Seconds from start to ready of this profile's finished loads on this host, newest first."""
+    return [
+        float(run["ready_boot_s"]) - float(run["started_boot_s"])
+        for run in runs
+        if run.get("profile") == profile and run.get("ready_boot_s") and run.get("started_boot_s")
+    ]
+
+
+def downtime(runs: Sequence[Mapping[str, Any]], old: str, new: str) -> str:
+    """Expected downtime, and what a way back adds, from this host's own history."""
+    forward, back = load_seconds(runs, new)[:5], load_seconds(runs, old)[:5]
+    if not forward and not back:
+        return "Expected downtime: not known, no finished load of either profile on this host."
+    if not forward:
+        return f"Expected downtime: not known for {new} ({old} loads in {statistics.median(back):.0f} s on this host)."
+    said = f"Expected downtime: {statistics.median(forward):.0f} s to load {new} (median of {len(forward)}), plus the stop"
+    return f"{said}; a way back adds {statistics.median(back):.0f} s." if back else f"{said}."
+
+
+async def run(
+    link: Link, plan: Plan, *, resolve: launch.Resolve = config_secrets.resolve, force: bool = False
+) -> AsyncIterator[StepEvent]:
+    """Start the host's switcher and follow it to its end: `final` done, rolled_back, aborted or failed.
+
+    Repeating it (after a lost link) joins the same switch. Raises Refused when a check blocks, or RemoteError
+    `busy` when another switch was faster.
+    """
+    if plan.blocked and not force:
+        raise Refused(f"{plan.title}: {plan.blocked[0].sentence}", plan.blocked[0].remedy)
+    yield StepEvent(plan.id, plan.steps[0].name, "running", "Preparing the next run and the way back.")
+    spec = LaunchSpec.from_json(plan.spec["launch"])
+    prepared = await launch.prepare(link, spec, plan.spec["run"], resolve)
+    params, blob = prepared.call(hostruns.base(link))
+    try:
+        await link.call("switches.create", {**params, "plan": plan.spec["switch"]}, timeout=60, blob=blob)
+    except RemoteError as error:
+        if error.code in ("busy", "gone", "denied", "exists", "not_found"):
+            raise Refused(error.sentence, error.step) from None
+        raise
+    async for event in follow(link, plan.id):
+        yield event
+
+
+async def attach(link: Link, switch_id: str) -> AsyncIterator[StepEvent]:
+    """Follow a switch from its first record. When its switcher was killed, a new one goes on where it was."""
+    await link.call("switches.resume", {"base": hostruns.base(link), "id": switch_id}, timeout=60)
+    async for event in follow(link, switch_id):
+        yield event
+
+
+async def follow(link: Link, switch_id: str) -> AsyncIterator[StepEvent]:
+    """A switch's records as step events, to its end; starts nothing.
+
+    When its switcher is gone before the end, the last event says so (`final` "failed", data["lost"] True).
+    """
+    position: Mapping[str, Any] | None = None
+    step = ""
+    while True:
+        answer = await link.call(
+            "switches.read", {"base": hostruns.base(link), "id": switch_id, "position": position}
+        )
+        position = answer["position"]
+        for one in answer["records"]:
+            step = one.get("step") or step
+            event = _event(switch_id, one, step)
+            if event is not None:
+                yield event
+                if event.final:
+                    return
+        if not answer["alive"] and answer["end"] is None:
+            said = "The switcher on the host was killed; the switch stands still. Attach to it to go on, or abort it."
+            yield StepEvent(switch_id, step, "failed", said, final="failed", data={"lost": True})
+            return
+        await asyncio.sleep(hostruns.POLL_S)
+
+
+def _event(switch_id: str, one: Mapping[str, Any], step: str) -> StepEvent | None:
+    kind, at, said = one.get("event"), one.get("boot_s"), str(one.get("sentence") or "")
+    if kind == "step":
+        return StepEvent(switch_id, step, one["status"], said, at, data=one)
+    if kind == "back":
+        return StepEvent(switch_id, "rollback", "running", f"Going back: {one.get('why')}", at, data=one)
+    if kind in ("question", "resumed", "pulse", "before", "answer"):
+        said = said or {
+            "resumed": "A new switcher went on.",
+            "answer": f"Answered: {one.get('answer')}.",
+        }.get(str(kind), "")
+        return StepEvent(switch_id, step, "running", said, at, data=one) if said else None
+    if kind == "end":
+        final = one["final"]
+        return StepEvent(switch_id, step, "done" if final == "done" else "failed", said, at, final, one)
+    return None
+
+
+async def abort(link: Link, switch_id: str) -> None:
+    """Take a switch back (also one whose switcher was killed). RemoteError when it has ended or goes back already."""
+    asked = {"base": hostruns.base(link), "id": switch_id, "by": hostruns.operator()}
+    await link.call("switches.abort", asked, timeout=60)
+
+
+async def answer(link: Link, switch_id: str, word: Literal["keep", "roll_back"]) -> None:
+    """Answer the question of a switch whose next server is slower."""
+    await link.call(
+        "switches.answer", {"base": hostruns.base(link), "id": switch_id, "answer": word}, timeout=60
+    )
+
+
+async def listing(link: Link) -> list[dict[str, Any]]:
+    """The host's newest switches (host/remote/switches.py `status`); one with neither `end` nor `alive` stands still."""
+    found: list[dict[str, Any]] = (await link.call("switches.list", {"base": hostruns.base(link)}))[
+        "switches"
+    ]
+    return found
