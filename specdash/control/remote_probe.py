@@ -36,7 +36,7 @@ except ImportError:  # pragma: no cover - Linux has it
 
 import builtins
 
-from specdash.sglang import architectures, locate, modelconfig, reading
+from specdash.sglang import architectures, locate, modelconfig
 from specdash.sglang.tree import Source
 
 sys.path[:] = _PATH
@@ -151,7 +151,7 @@ def version_of(tree: FolderTree, folder: str) -> tuple[str, str]:
 def fingerprint(tree: FolderTree, version: str, sites: Iterable[str], enabled: str) -> str:
     """Changes when any file that the reading came from may have changed: paths, sizes, times."""
     digest = hashlib.sha256()
-    words = [str(reading.FORMAT), sys.executable, platform.python_version(), version, enabled, *tree.packages]
+    words = [str(locate.FORMAT), sys.executable, platform.python_version(), version, enabled, *tree.packages]
     digest.update("\0".join(words).encode("utf-8", "surrogateescape"))
     names = [
         "",
@@ -169,7 +169,13 @@ def fingerprint(tree: FolderTree, version: str, sites: Iterable[str], enabled: s
             _stamp_folder(digest, os.path.join(package, folder), 1)
         _stamp_folder(digest, os.path.join(package, "srt/arg_groups"), 3)
     for site in sites:
-        _stamp(digest, site)
+        # Not the folder's own time: the working directory is among them and changes all the time.
+        try:
+            names = sorted(n for n in os.listdir(site) if n.endswith((".dist-info", ".egg-info")))
+        except OSError:
+            continue
+        for name in names[:5000]:
+            _stamp(digest, os.path.join(site, name, "entry_points.txt"))
     return digest.hexdigest()
 
 
@@ -224,6 +230,7 @@ def look(
         if out["fingerprint"] != known:
             trees = [FolderTree([], site) for site in sites]
             trees[0] = files
+            reading = _reading()
             done = reading.read(files, trees, enabled, found["version"])
             out["reading"] = reading.as_json(done)
     out["models"] = {path: model(path, source) for path in models}
@@ -232,6 +239,19 @@ def look(
     out["now_unix"] = time.time()
     out["took_s"] = time.monotonic() - began
     return out
+
+
+def _reading() -> Any:
+    """The reader is imported only when something is read: a warm probe compares and needs none of it."""
+    path = list(sys.path)
+    sys.path[:] = [entry for entry in path if entry not in ("", _HERE)]
+    try:
+        from specdash.sglang import flag_source, reading
+
+        assert flag_source
+        return reading
+    finally:
+        sys.path[:] = path
 
 
 def _given(folder: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Callable, Optional, Tuple
 
 from specdash.sglang.tree import Tree
 
+FORMAT = 1
+"""Of a reading as JSON. Goes up when its meaning changes; a cache of another format is read anew."""
 MARK = "srt/server_args.py"
 """In every SGLang since 0.4.1, so a folder that has it is the package."""
 SHAPES = ("", "sglang", "python/sglang", "src/sglang")

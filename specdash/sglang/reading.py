@@ -19,8 +19,7 @@ from specdash.sglang.flags import FlagTable
 from specdash.sglang.plugins import Plugin
 from specdash.sglang.tree import Source, Tree, Unread
 
-FORMAT = 1
-"""Goes up when the JSON changes its meaning; a cache of another format is read anew."""
+FORMAT = locate.FORMAT
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,233 @@
+"""Ask the SGLang that a profile's interpreter would import: on a host, or in a folder of this machine.
+
+One call to the host reads everything; what was read is kept under the operator's state folder by interpreter,
+working directory and the fingerprint of the files, so that the next probe only compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specdash.config import paths
+from specdash.errors import RemoteError, UsageError
+from specdash.host.bundle import pack
+from specdash.host.link import Link
+from specdash.sglang import reading as reading_
+from specdash.sglang.reading import Reading
+
+MODULES = (
+    "specdash.control.remote_probe",
+    *(
+        f"specdash.sglang.{name}"
+        for name in (
+            "algorithms",
+            "architectures",
+            "constants",
+            "flag_source",
+            "flags",
+            "locate",
+            "modelconfig",
+            "notes",
+            "plugins",
+            "reading",
+            "theory",
+            "tree",
+            "versions",
+        )
+    ),
+)
+LOOK_S = 60.0
+DEEP_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One sglang on the path. `whole` False: it lacks `srt/server_args.py`."""
+
+    path: str
+    version: str
+    wins: bool
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What an interpreter would run, and what was read of it. `reading` None: there is no SGLang."""
+
+    host: str
+    python: str
+    """The interpreter's version."""
+    executable: str
+    reading: Reading | None
+    version_from: str = ""
+    copies: tuple[Copy, ...] = ()
+    namespace: bool = False
+    problem: str = ""
+    """Not empty: why there is no sglang to import."""
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path as asked → facts of a model folder (`remote_probe.model`)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """`remote_probe.host_facts`, when asked for."""
+    cached: bool = False
+    took_s: float = 0.0
+    now_unix: float | None = None
+    deep: Mapping[str, Any] | None = None
+
+    @property
+    def winner(self) -> Copy | None:
+        return next((c for c in self.copies if c.wins), None)
+
+    @property
+    def unread_sentence(self) -> str:
+        """Empty, or what could not be read, for people."""
+        if self.reading is None or not self.reading.unread:
+            return ""
+        return "; ".join(f"{u.path}: {u.reason}" for u in self.reading.unread[:5])
+
+
+async def probe(
+    link: Link,
+    python: str,
+    cwd: str = "",
+    env: Mapping[str, str] | None = None,
+    *,
+    models: Sequence[str] = (),
+    host: Mapping[str, Any] | None = None,
+    deep: bool = False,
+    use_cache: bool = True,
+) -> Probe:
+    """Read the SGLang of an interpreter on a host. Raises RemoteError (no interpreter, too old, no folder)."""
+    where = cwd or str(link.hello.get("home") or "/")
+    if where.startswith("~"):
+        where = str(link.hello.get("home") or "/") + where[1:]
+    interpreter = python or "python3"
+    cache = _cache_file(link, interpreter, where, env or {})
+    known = _load(cache) if use_cache else None
+    params = {
+        "python": interpreter,
+        "cwd": where,
+        "env": dict(env or {}),
+        "module": "specdash.control.remote_probe",
+        "func": "look",
+        "args": {
+            "known": str(known["fingerprint"]) if known else "",
+            "models": list(models),
+            "host": dict(host) if host is not None else None,
+        },
+        "timeout": LOOK_S,
+    }
+    bundle = pack(MODULES)
+    answer = (await link.call("py.run", params, timeout=LOOK_S + 5, blob=bundle))["result"]
+    cached = False
+    if answer["reading"] is None and answer["sglang"]["found"] and known:
+        answer["reading"], cached = known["reading"], True
+    elif answer["reading"] is not None and use_cache:
+        _store(cache, {"fingerprint": answer["fingerprint"], "reading": answer["reading"]})
+    asked: Mapping[str, Any] | None = None
+    if deep and answer["sglang"]["found"]:
+        params.update(func="deep", args={"timeout_s": DEEP_S}, timeout=DEEP_S + 10)
+        asked = (await link.call("py.run", params, timeout=DEEP_S + 20, blob=bundle))["result"]
+    return _made(link.name, answer, cached, asked)
+
+
+async def probe_tree(folder: str | Path) -> Probe:
+    """Read an unpacked SGLang of this machine. Raises UsageError when the folder holds none."""
+    from specdash.control import remote_probe
+
+    answer = await asyncio.to_thread(remote_probe.look, tree=os.fspath(folder))
+    if answer["reading"] is None:
+        raise UsageError(
+            f"{folder} holds no SGLang tree.",
+            "Name a folder that has srt/server_args.py in it, in sglang/ or in python/sglang/.",
+        )
+    return _made("", answer, False, None)
+
+
+def _made(host: str, answer: Mapping[str, Any], cached: bool, deep: Mapping[str, Any] | None) -> Probe:
+    found = answer["sglang"]
+    data = answer["reading"]
+    return Probe(
+        host=host,
+        python=str(answer["python"]),
+        executable=str(answer["executable"]),
+        reading=reading_.from_json(data) if data is not None else None,
+        version_from=str(found.get("version_from") or ""),
+        copies=tuple(Copy(c["path"], c["version"], c["wins"], c["whole"]) for c in found["copies"]),
+        namespace=bool(found["namespace"]),
+        problem=str(found["problem"] or ("" if found["found"] else "there is no sglang on its path")),
+        models=dict(answer["models"]),
+        facts=dict(answer.get("host") or {}),
+        cached=cached,
+        took_s=float(answer["took_s"]),
+        now_unix=answer.get("now_unix"),
+        deep=deep,
+    )
+
+
+def as_json(probe: Probe) -> dict[str, Any]:
+    """The documented JSON: `version`, `algorithms`, `aliases`, `flags`, `plugins`, `unread`, and more."""
+    reading = probe.reading
+    nothing: dict[str, Any] = {"version": "", "algorithms": None, "aliases": {}, "flags": {}, "plugins": []}
+    nothing["unread"] = [{"path": "sglang", "reason": probe.problem}]
+    out = reading_.as_json(reading) if reading is not None else nothing
+    out.update(
+        host=probe.host,
+        python=probe.python,
+        executable=probe.executable,
+        version_from=probe.version_from,
+        copies=[
+            {"path": c.path, "version": c.version, "wins": c.wins, "whole": c.whole} for c in probe.copies
+        ],
+        namespace=probe.namespace,
+        problem=probe.problem,
+        cached=probe.cached,
+        took_s=probe.took_s,
+        deep=dict(probe.deep) if probe.deep is not None else None,
+    )
+    return out
+
+
+def _cache_file(link: Link, python: str, cwd: str, env: Mapping[str, str]) -> Path:
+    """One file per host, interpreter, working directory and what of the environment moves imports."""
+    moving = [
+        f"{k}={env[k]}" for k in sorted(env) if k.startswith(("PYTHON", "SGLANG_PLUGINS", "VIRTUAL_ENV"))
+    ]
+    words = "\0".join([str(link.hello.get("machine_id")), str(link.hello.get("user")), python, cwd, *moving])
+    name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return paths.state_dir() / "probes" / f"{name}.json"
+
+
+def _load(file: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    good = (
+        isinstance(data, dict)
+        and isinstance(data.get("fingerprint"), str)
+        and isinstance(data.get("reading"), dict)
+    )
+    if not good or data["reading"].get("format") != reading_.FORMAT:
+        return None
+    return dict(data)
+
+
+def _store(file: Path, data: Mapping[str, Any]) -> None:
+    """Best effort: a cache that cannot be written costs time, nothing else."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = file.with_name(f"{file.name}.{os.getpid()}.new")
+        new.write_text(json.dumps(data), "utf-8")
+        new.replace(file)
+    except OSError:
+        pass
+
+
+__all__ = ["Copy", "Probe", "RemoteError", "as_json", "probe", "probe_tree"]
