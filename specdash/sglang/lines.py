@@ -8,7 +8,7 @@ in the middle of another one. Nothing here decodes: one bad byte must not cost a
 from __future__ import annotations
 
 import re
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 MAX_PIECE = 128 * 1024
 """Bytes of one piece that are looked at. SGLang 0.5.23 prints its arguments in one line of 14 kB; what is
@@ -22,11 +22,21 @@ ESCAPES = re.compile(
 )
 CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 RECORD_START = re.compile(rb"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?: [A-Z][A-Z_]*\d+)*\] ")
-BAR = re.compile(
-    rb"(?P<label>[^|\r\n]*?)(?::\s+|\s+|^)(?P<pct>\d{1,3})%(?: Completed \||\|[^|]*\|)\s*"
-    rb"(?P<done>\d+)/(?P<total>\d+) \["
-)
-"""A tqdm bar with a known total. The bracket must be there: half a number is no progress."""
+BAR = re.compile(rb"%(?: Completed \||\|[^|]*\|)\s*(\d{1,12})/(\d{1,12}) \[")
+"""A tqdm bar with a known total, from its `%` on. The bracket must be there: half a number is no progress."""
+DIRT = re.compile(rb"[\r\x00\x07\x08\x1b]")
+
+
+def bar(piece: bytes) -> Optional[Tuple[bytes, int, int]]:
+    """(label, done, total) of a piece that begins with a progress bar, else None."""
+    mark = piece.find(b"%", 0, 400)
+    if mark < 1:
+        return None
+    found = BAR.match(piece, mark)
+    if found is None:
+        return None
+    label = piece[:mark].rstrip(b"0123456789").strip().rstrip(b":").strip()
+    return label[-80:], int(found.group(1)), int(found.group(2))
 
 
 def split(data: bytes) -> Tuple[List[bytes], bytes]:

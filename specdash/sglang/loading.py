@@ -54,7 +54,8 @@ class Loading(Traces):
 
     def enter(self, name: str, sub: str, inferred: bool = False) -> None:
         """Begin a phase now, and end the one before."""
-        now, at = self.last_time, self.at
+        self.settle_time()
+        now, at = self.settled_time, self.at
         if self.phases:
             last = self.phases[-1]
             if last.inferred and last.name == "kv_alloc" and name == "loading_weights":
@@ -155,7 +156,7 @@ class Loading(Traces):
 
     def on_load_begin(self, found: Match[bytes], body: bytes, rank: str) -> None:
         i, state = self.state_of(rank)
-        self.rank_states[i] = state._replace(loads=state.loads + 1, load_began=self.last_time)
+        self.rank_states[i] = state._replace(loads=state.loads + 1, load_began=self.settled_time)
         sub = "draft" if state.loads else "target"
         if sub == "target":
             self.measure("avail_begin_gb", _number(found, "avail"))
@@ -169,8 +170,8 @@ class Loading(Traces):
         usage = _number(found, "usage")
         self.measure(head + "weights_gb", usage if usage is None or usage > 0 else 0.0)
         seconds = _number(found, "secs")
-        if seconds is None and state.load_began is not None and self.last_time is not None:
-            seconds = max(0.0, self.last_time - state.load_began)
+        if seconds is None and state.load_began is not None and self.settled_time is not None:
+            seconds = max(0.0, self.settled_time - state.load_began)
         self.measure(head + "load_weight_s", seconds)
         self.measure("avail_gb", _number(found, "avail"), "last")
         self.goto("kv_alloc", "draft" if draft else "target", rank, inferred=True)
@@ -225,7 +226,7 @@ class Loading(Traces):
             self.false_ready = True
             return
         self.ready_seen = True
-        self.ready_time, self.ready_at = self.last_time, self.at
+        self.ready_time, self.ready_at = self.settled_time, self.at
         if self.phase != "serving":
             self.exit_told = "" if self.exit_told == "weak" else self.exit_told
             if not self.exit_told:
@@ -235,11 +236,10 @@ class Loading(Traces):
         self.worker_node = True
         self.goto("ready", "worker", rank)
 
-    def bar_seen(self, found: Match[bytes]) -> None:
+    def bar_seen(self, bar: Tuple[bytes, int, int]) -> None:
         """A progress bar; it carries no time and no rank."""
-        label = found.group("label").strip()[-80:]
+        label, done, total = bar
         phase, unit = phases.bar_meaning(label)
-        done, total = int(found.group("done")[:12]), int(found.group("total")[:12])
         if self.phase in ("ready", "serving") or self.exit_told:
             return
         self.settle_time()
@@ -256,7 +256,7 @@ class Loading(Traces):
     def decode_seen(self, body: bytes, rank: str) -> bool:
         dp = prefix.rank_number(rank, "DP")
         i, state = self.dp_of(dp)
-        line = decode_line(body, self.last_time, self.at, rank, dp, self.here, False)
+        line = decode_line(body, self.settled_time, self.at, rank, dp, self.here, False)
         gap = None if state.time is None or line.time is None else line.time - state.time
         idle = state.idle or _pause(gap, state, line.tok_s)
         if idle:
@@ -273,7 +273,7 @@ class Loading(Traces):
 
     def prefill_seen(self, body: bytes, rank: str) -> bool:
         dp = prefix.rank_number(rank, "DP")
-        line = prefill_line(body, self.last_time, self.at, rank, dp, self.here)
+        line = prefill_line(body, self.settled_time, self.at, rank, dp, self.here)
         if not line.running:
             i, state = self.dp_of(dp)
             self.dp_states[i] = state._replace(idle=True)
@@ -405,7 +405,9 @@ class Loading(Traces):
             "records",
             "errors",
             "warnings",
-            "last_time",
+            "settled_time",
+            "settled_stamp",
+            "stamp",
             "last_at",
             "attempts",
             "version",
@@ -416,7 +418,7 @@ class Loading(Traces):
                 self.__dict__[name] = list(value) if isinstance(self.__dict__[name], list) else value
         self.attempts += 1
         self.attempt_offset = self.here
-        self.first_time = self.last_time
+        self.first_time = self.settled_time
         self.known_ranks.clear()
         self.forget_notes()
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from specdash.sglang.decode import DecodeLine, PrefillLine
-from specdash.sglang.lines import BAR, clean
+from specdash.sglang.lines import bar, clean
 from specdash.sglang.phases import Phase, Progress, bar_meaning
+from specdash.sglang.prefix import seconds
 
 KEEP_DECODES = 512
 KEEP_PREFILLS = 128
@@ -156,7 +157,11 @@ class Story:
 
     # Who and when.
     first_time: Optional[float] = None
-    last_time: Optional[float] = None
+    stamp: bytes = b""
+    """The last time stamp as printed."""
+    settled_stamp: bytes = b""
+    settled_time: Optional[float] = None
+    """The parser's own: the last time that was needed."""
     last_at: Optional[float] = None
     ranks: Tuple[str, ...] = ()
     rank_states: Tuple[RankState, ...] = ()
@@ -215,6 +220,12 @@ class Story:
     notes: Tuple[Note, ...] = ()
 
     @property
+    def last_time(self) -> Optional[float]:
+        """Log time of the last record."""
+        time = seconds(self.stamp.decode("ascii", "replace")) if self.stamp else None
+        return self.settled_time if time is None else time
+
+    @property
     def progress(self) -> Optional[Progress]:
         """The bar of the current phase; None when the current phase has shown none."""
         bar = self.last_bar
@@ -223,14 +234,14 @@ class Story:
     @property
     def last_bar(self) -> Optional[Progress]:
         """The last progress bar, also the one that no CR or LF has ended yet (tqdm ends none)."""
-        found = BAR.match(clean(self.rest)) if b"%" in self.rest[:400] else None
+        found = bar(clean(self.rest)) if self.rest else None
         if found is None or self.phase in ("ready", "serving", "exited"):
             return self.bar
-        label = found.group("label").strip()[-80:]
+        label, done, total = found
         phase, unit = bar_meaning(label)
-        done, total = int(found.group("done")[:12]), int(found.group("total")[:12])
-        name = label.decode("utf-8", "replace")
-        return Progress(done, total, unit, name, phase or self.phase, self.sub_phase)
+        return Progress(
+            done, total, unit, label.decode("utf-8", "replace"), phase or self.phase, self.sub_phase
+        )
 
     @property
     def numbers(self) -> Dict[str, float]:

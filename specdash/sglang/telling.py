@@ -38,7 +38,6 @@ class Teller(Loading):
         for name in LISTS:
             self.__dict__[name] = list(getattr(story, name))
         self.at = at
-        self.stamp = b""
         self.stamped = False
         self.known_ranks = {rank.encode() for rank in story.ranks}
         self.here = 0
@@ -47,7 +46,6 @@ class Teller(Loading):
 
     def freeze(self) -> Story:
         """The story again."""
-        self.settle_time()
         fields = {name: self.__dict__[name] for name in Story.__dataclass_fields__}
         for name in LISTS:
             fields[name] = tuple(fields[name])
@@ -57,12 +55,12 @@ class Teller(Loading):
         self.note_at.clear()
 
     def settle_time(self) -> None:
-        """Read the last time stamp, which is left as bytes as long as nobody asks."""
-        if self.stamp:
+        """Read the last time stamp, which stays bytes as long as nobody asks."""
+        if self.stamp != self.settled_stamp:
+            self.settled_stamp = self.stamp
             time = prefix.seconds(self.stamp.decode("ascii", "replace"))
-            self.stamp = b""
             if time is not None:
-                self.last_time = time
+                self.settled_time = time
                 if self.first_time is None:
                     self.first_time = time
 
@@ -70,37 +68,48 @@ class Teller(Loading):
         """One line without its LF: pieces between CRs."""
         self.line = self.lines
         if b"\r" not in row:
-            self.piece(row if len(row) <= lines.MAX_PIECE else row[: lines.MAX_PIECE], offset)
+            self.slow(row[: lines.MAX_PIECE], offset)
             return
         for part in row.split(b"\r"):
             if part:
-                self.piece(part[: lines.MAX_PIECE], offset)
+                self.slow(part[: lines.MAX_PIECE], offset)
             offset += len(part) + 1
 
-    def piece(self, data: bytes, offset: int) -> None:
-        """One complete piece of log, without its CR or LF, at a byte offset."""
-        if data[:3] == b"[20" and data.find(b"[20", 3) < 0:
-            end = data.find(b"]", 20, 120)
-            if end > 0 and data[11:12] == b" " and not lines.needs_cleaning(data):
-                ranks = data[20:end]
-                if not ranks or ranks[1:] in self.known_ranks:
-                    self.records += 1
-                    self.stamp = data[1:20]
-                    self.here = offset
-                    self.stamped = True
-                    self.fast(data, end, ranks)
-                    return
-        self.slow(data, offset)
-
-    def fast(self, data: bytes, end: int, ranks: bytes) -> None:
-        body = data[end + 2 :] if data[end + 1 : end + 2] == b" " else data[end + 1 :]
-        key = body[:6]
-        if key == b"INFO: " and b'" ' in body:
-            if self.open is not None:
-                self.close()
-            return
-        if key in KEYED or self.open is not None or speaks(body):
-            self.record(body, ranks[1:].decode() if ranks else "", "", key)
+    def rows(self, rows: List[bytes], offset: int) -> None:
+        """Lines of a chunk without CR and control bytes: most end here, after a few looks at fixed places."""
+        known, said = self.known_ranks, 0
+        for row in rows:
+            if row[:3] == b"[20" and row[11:12] == b" ":
+                end = row.find(b"]", 20, 120)
+                ranks = row[20:end] if row[20:21] not in b".," else row[24:end]
+                if (
+                    end > 0
+                    and (not ranks or ranks[1:] in known)
+                    and row.find(b"[20", 3) < 0
+                    and len(row) < 65536
+                ):
+                    key = row[end + 2 : end + 8]
+                    self.stamp = row[1 : 20 if row[20:21] not in b".," else 24]
+                    said += 1
+                    if (
+                        self.open is not None
+                        or (key != b"INFO: " and (key in KEYED or speaks(row)))
+                        or (key == b"INFO: " and b'" ' not in row)
+                    ):
+                        self.line, self.here, self.stamped = self.lines, offset, True
+                        self.record(row[end + 2 :], ranks[1:].decode(), "", key)
+                    offset += len(row) + 1
+                    self.lines += 1
+                    continue
+            elif row[:2] == b"  " and self.open is None:
+                # A frame or a wrapped line of somebody's print, and no traceback is open.
+                offset += len(row) + 1
+                self.lines += 1
+                continue
+            self.row(row, offset)
+            offset += len(row) + 1
+            self.lines += 1
+        self.records += said
 
     def slow(self, data: bytes, offset: int) -> None:
         if lines.needs_cleaning(data):
@@ -118,7 +127,7 @@ class Teller(Loading):
         head = prefix.read(part)
         self.stamped = head is not None
         if head is None:
-            bar = lines.BAR.match(part) if b"%" in part[:400] else None
+            bar = lines.bar(part)
             if bar:
                 self.bar_seen(bar)
             else:
@@ -127,6 +136,8 @@ class Teller(Loading):
         if head.time:
             self.stamp = head.time.encode()
             self.records += 1
+            if self.first_time is None:
+                self.settle_time()
         if head.rank:
             self.rank_seen(head.rank)
         key = head.body[:6]
@@ -256,17 +267,28 @@ class Teller(Loading):
 PYTHON_WARNING = re.compile(rb"\S+:\d+: \w*Warning: ")
 STATE_NEEDLES = (b"etract", b"SIGTERM", b"Gracefully", b"Health check failed", b"kill_process_tree", b"hutting down",
                  b"inished server process", b"reset to ", b"ersion")  # fmt: skip
+LOWER = bytes(
+    c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or 48 <= c <= 57 or c in b"_-" or c > 127 else 32
+    for c in range(256)
+)
+WORDS = frozenset(
+    b"""allocated bound jit autotune autotuning auto-tune auto-tuning retract retracted retracting retraction
+    retracted_reqs sigterm gracefully health kill_process_tree shutting finished reset version watchdog crashed died
+    dead sigquit terminated exit nccl nvml xid nvrm space killed segmentation bus aborted memory profiled use
+    available timed timeout unbalanced command peer leave found warning userwarning warn deprecated deprecation
+    sub-optimal falling fallback fail failed fails failure unable sglang oom fault""".split()
+)
+"""Words of the needles below, in lower case: a message with none of them (and no error) has nothing to say."""
 SPEAKS = (
     tuple(needle for needle, _ in phases.ANYWHERE) + STATE_NEEDLES + signs.NEEDLES + signs.WARNING_NEEDLES
 )
 
 
 def speaks(body: bytes) -> bool:
-    """Whether a message may have something to say. False costs about a microsecond."""
-    for needle in SPEAKS:  # noqa: SIM110 (a generator costs twice as much, once a line)
-        if needle in body:
-            return True
-    return False
+    """Whether a message may have something to say. False costs about a microsecond: one look at its words."""
+    if b"rror" not in body and b"xception" not in body and WORDS.isdisjoint(body.translate(LOWER).split()):
+        return False
+    return any(needle in body for needle in SPEAKS)
 
 
 def is_user_text(body: bytes) -> bool:
@@ -352,10 +374,14 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
     else:
         buffer = rest + data
     rows, last = lines.split(buffer)
-    for row in rows:
-        teller.row(row, start)
-        start += len(row) + 1
-        teller.lines += 1
+    if teller.phase == "unknown" or lines.DIRT.search(buffer):
+        for row in rows:
+            teller.row(row, start)
+            start += len(row) + 1
+            teller.lines += 1
+    else:
+        teller.rows(rows, start)
+        start += len(buffer) - len(last)
     end = last.rfind(b"\r") + 1
     if end:
         teller.row(last[: end - 1], start)

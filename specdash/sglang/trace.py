@@ -24,7 +24,9 @@ class Traces:
     here: int
     line: int
     at: Optional[float]
-    last_time: Optional[float]
+    settled_time: Optional[float]
+    settled_stamp: bytes
+    stamp: bytes
     phase: str
     sub_phase: str
     was_serving: bool
@@ -74,12 +76,16 @@ class Traces:
     def note(self, kind: str, body: bytes, rank: str) -> None:
         raise NotImplementedError
 
+    def settle_time(self) -> None:
+        raise NotImplementedError
+
     def _evidence(self, kind: str, head: str, rank: str, **more: Any) -> Evidence:
+        self.settle_time()
         return Evidence(
             kind,
             head[:2000],
             rank=rank,
-            time=self.last_time,
+            time=self.settled_time,
             at=self.at,
             offset=self.here,
             line=self.line,
