@@ -9,7 +9,7 @@ are looked up, and a few byte searches decide.
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, List, Optional
 
 from specdash.sglang import lines, phases, prefix, signs
 from specdash.sglang.loading import Loading
@@ -86,7 +86,9 @@ class Teller(Loading):
                     end > 0
                     and (not ranks or ranks[1:] in known)
                     and row.find(b"[20", 3) < 0
+                    and row[end + 1 : end + 2] == b" "
                     and len(row) < 65536
+                    and self.phase != "unknown"
                 ):
                     key = row[end + 2 : end + 8]
                     self.stamp = row[1 : 20 if row[20:21] not in b".," else 24]
@@ -101,7 +103,7 @@ class Teller(Loading):
                     offset += len(row) + 1
                     self.lines += 1
                     continue
-            elif row[:2] == b"  " and self.open is None:
+            elif row[:2] == b"  " and self.open is None and b"%" not in row[:6] and row.find(b"[20") < 0:
                 # A frame or a wrapped line of somebody's print, and no traceback is open.
                 offset += len(row) + 1
                 self.lines += 1
@@ -145,8 +147,10 @@ class Teller(Loading):
             self.levelled(head)
         elif key in KEYED or self.open is not None or speaks(head.body):
             self.record(head.body, head.rank, head.level, key)
-        else:
+        elif not head.standard:
             self.anchored(head.body, head.rank, head.level)
+        elif self.phase == "unknown":
+            self.enter("starting", "")
 
     def rank_seen(self, rank: str) -> None:
         key = rank.encode()
@@ -374,7 +378,7 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
     else:
         buffer = rest + data
     rows, last = lines.split(buffer)
-    if teller.phase == "unknown" or lines.DIRT.search(buffer):
+    if lines.DIRT.search(buffer):
         for row in rows:
             teller.row(row, start)
             start += len(row) + 1
