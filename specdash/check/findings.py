@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from specdash.config.thresholds import CheckSettings, Rule, rule
+from specdash.monitor.alarms import NO_GPUS
 from specdash.monitor.state import HostState, Reading, ServerState
 from specdash.monitor.untrusted import number
 
 LEAST_MEMORY = (0.05, 0.02)
 LEAST_DISK = (5 << 30, 1 << 30)
 MOST_CLOCK_SKEW_S = 60.0
-NO_GPUS = ("no_tool", "amd", "no_driver", "")
 
 
 class State(IntEnum):

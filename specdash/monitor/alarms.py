@@ -10,7 +10,8 @@ from specdash.monitor import memory
 from specdash.monitor.state import Alarm, HostState, ServerState
 from specdash.monitor.untrusted import text
 
-USELESS_LINES = 10
+NO_GPUS = ("no_tool", "amd", "no_driver", "")
+"""Categories of a GPU board that mean no NVIDIA GPU, not a broken one."""
 BELOW_LINE_S = 120.0
 MOST = 50
 
@@ -29,13 +30,16 @@ def update(before: HostState, host: HostState, now: float) -> HostState:
 
 def _keep(old: tuple[Alarm, ...], new: Iterable[Alarm]) -> tuple[Alarm, ...]:
     known = {alarm.key: alarm for alarm in old}
-    return tuple(replace(a, at=known[a.key].at) if a.key in known else a for a in new)[:MOST]
+    fresh: dict[str, Alarm] = {}
+    for alarm in new:
+        fresh.setdefault(alarm.key, alarm)
+    return tuple(replace(a, at=known[a.key].at) if a.key in known else a for a in fresh.values())[:MOST]
 
 
 def host_alarms(host: HostState, now: float) -> Iterable[Alarm]:
     board = host.gpus
     if board is not None:
-        if board.problem and not any(gpu.problem for gpu in board.gpus):
+        if board.category not in NO_GPUS and not any(gpu.problem for gpu in board.gpus):
             yield Alarm("gpu-problem", "critical", board.problem, now)
         for gpu in board.gpus:
             if gpu.problem:
@@ -62,7 +66,9 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
     m = memory.of(server)
     verdict, health = server.verdict, server.health
     if verdict.kind == "dead":
-        yield Alarm("dead", "critical", verdict.sentence, now)
+        yield Alarm(
+            "dead", "critical", verdict.sentence, now, " ".join(m.causes[0].advice[:1]) if m.causes else ""
+        )
         return
     if verdict.kind == "stopped":
         if server.status.stopped_proof and server.status.stopped_proof.get("clean") is False:
@@ -75,28 +81,20 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
     bind = server.inner.get("bind_failed")
     if bind:
         yield Alarm("bind-failed", "critical", text(bind.get("sentence")), now, text(bind.get("step")))
-    spec = [line for line in m.lines if line.accept_len is not None][-USELESS_LINES:]
-    if len(spec) == USELESS_LINES and all(
-        line.accept_len is not None and line.accept_len <= 1.0 and not line.accept_rate for line in spec
-    ):
-        yield Alarm(
-            "drafter-useless",
-            "warning",
-            f"Accept length 1.00 over {USELESS_LINES} windows: no draft token is ever accepted.",
-            now,
-            "Likely a wrong drafter or wiring (EAGLE3 launched as EAGLE, wrong aux layers), or a version change.",
-        )
     numbers = server.numbers
     running, cap = numbers.running.value, numbers.running_cap.value
     if numbers.queued.value and cap and running is not None and running >= cap:
         why = f" ({numbers.running_cap.note})" if numbers.running_cap.note else ""
         yield Alarm(
-            "capped",
+            "capped_by_speculation" if "speculation" in numbers.running_cap.note else "capped",
             "warning",
             f"{numbers.queued.value} requests wait: at most {numbers.running_cap.value} run at once{why}.",
             now,
             "Set --max-running-requests in the profile if memory allows.",
         )
+    for cause in m.causes:
+        severity = "critical" if cause.crashed else "warning" if cause.severity == "warning" else "info"
+        yield Alarm(cause.category, severity, cause.sentence, now, " ".join(cause.advice[:1]))  # type: ignore[arg-type]
     even = server.breakeven
     if (
         even.verdict == "does_not_pay"

@@ -23,7 +23,7 @@ from specdash.monitor.logstore import LogStore
 from specdash.monitor.recording import Recorder
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.sources import DEFAULT, HostSource, OpenLink
-from specdash.monitor.state import FleetState, HostState
+from specdash.monitor.state import FleetState, HostState, ServerState
 
 NOTIFY_S = 0.1
 TICK_S = 1.0
@@ -84,7 +84,7 @@ class Hub:
     def _begin(self, host: Host) -> None:
         name = host.name
 
-        def see(run: str):  # type: ignore[no-untyped-def]
+        def see(run: str) -> ServerState | None:
             found = self.state.hosts.get(name)
             return found.servers.get(run) if found else None
 

@@ -10,6 +10,7 @@ from typing import Any
 from specdash.monitor.liveness import Answer, Count, Processes
 from specdash.monitor.rates import Point
 from specdash.monitor.state import EMPTY, ServerState
+from specdash.sglang.causes import Cause
 from specdash.sglang.decode import DecodeLine
 from specdash.sglang.server_info import Info, RankLoad
 
@@ -60,8 +61,10 @@ class Memory:
     source: str = ""
     switched: str = ""
     """Sentence about the last change of `source`; empty when it never changed."""
-    stall: Any = None
-    """State of `sglang.stall` between judgements, if it has any."""
+    causes: tuple[Cause, ...] = ()
+    """What the log says is wrong: of an ended run its first cause, of a living one its conditions."""
+    causes_for: Any = None
+    """What `causes` was judged from: they are judged again only when that has changed."""
 
 
 BLANK = Memory()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from specdash.monitor.state import ServerState
+from specdash.sglang import causes as story_causes
 from specdash.sglang import story as story_room
+from specdash.sglang.causes import Cause
 from specdash.sglang.decode import DecodeLine, PrefillLine
 from specdash.sglang.story import Story
 
@@ -45,6 +47,15 @@ def stage(story: Story) -> str:
     return "exited" if phase == "exited" else "starting"
 
 
-def cause(server: Any) -> Any:
-    """The first cause of a run that died, or None when the log names none."""
-    return None
+def causes(server: ServerState, ended: bool) -> tuple[Cause, ...]:
+    """The first cause of an ended run, or everything that the log finds wrong with a living one."""
+    if not ended:
+        return story_causes.all_conditions(server.story)
+    status = server.status
+    found = story_causes.first_cause(
+        server.story,
+        status.exit_code,
+        status.exit_signal,
+        http_port=server.run.http_port,
+    )
+    return (found,) if found is not None else ()

@@ -39,8 +39,15 @@ def judge(host: HostState, server: ServerState, now: float, moved: bool = True) 
         switched = f"Live numbers now come from {source} instead of {m.source}." if m.source else ""
         m = replace(m, source=source, switched=switched)
         server = memory.keep(server, m)
-    if over(server):
-        return _ended(server, now)
+    ended = over(server)
+    judged_from = (server.story.size, server.status, ended)
+    if m.causes_for != judged_from:
+        m = replace(m, causes=story_view.causes(server, ended), causes_for=judged_from)
+        server = memory.keep(server, m)
+    elif ended and server.verdict.kind in ("dead", "stopped"):
+        return server  # nothing more can happen to it
+    if ended:
+        return _ended(server, m, now)
     health = liveness.judge(evidence(server, m, now))
     verdict = _since(server.verdict, stalls.judge(host, server, health, now), now)
     server = replace(server, verdict=verdict, health=health)
@@ -60,7 +67,7 @@ def _since(old: Verdict, new: Verdict, now: float) -> Verdict:
     return replace(new, since=old.since if old.kind == new.kind and old.since is not None else now)
 
 
-def _ended(server: ServerState, now: float) -> ServerState:
+def _ended(server: ServerState, m: Memory, now: float) -> ServerState:
     status = server.status
     if status.exit_signal is not None:
         how = f"killed by signal {status.exit_signal}"
@@ -68,13 +75,14 @@ def _ended(server: ServerState, now: float) -> ServerState:
         how = f"exit code {status.exit_code}"
     else:
         how = "its process is gone; nobody recorded how it ended"
-    cause = story_view.cause(server)
+    cause = m.causes[0] if m.causes else None
     evidence = (how, *(cause.evidence if cause else ()))
-    if status.stop_asked or (status.exit_code == 0 and status.ready_boot_s is not None):
+    asked = cause is not None and not cause.crashed
+    if status.stop_asked or asked or (status.exit_code == 0 and status.ready_boot_s is not None):
         verdict = Verdict("stopped", f"Stopped ({how}).", (how,))
     else:
         why = f"{cause.sentence} " if cause and cause.sentence else ""
-        verdict = Verdict("dead", f"Died: {why}({how}).".replace("  ", " "), evidence)
+        verdict = Verdict("dead", f"Died: {why}({how}).", evidence)
     health = Health("down", f"Ended: {how}.", (how,), now, cause.category if cause else "process_gone")
     was = server.numbers
     ended = replace(was, idle=None) if was.idle is not None else was

@@ -8,24 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-HIDDEN = "[redacted]"
-_SECRET_KEY = re.compile(r"(?:^|_)(?:api_?key|token|password|passwd|secret|credential|auth)s?(?:$|_)", re.I)
-# Keys that only sound secret; all hold counts, paths or switches that the numbers need.
-_NOT_SECRET = re.compile(
-    r"tokens|tokeniz|token_(?:usage|capacity|map|id|ratio|distribution|watermark|low|step)|"
-    r"_token_(?:usage|capacity|map|distribution|low)|hash_token|special_token",
-    re.I,
-)
-_SECRET_FLAG = re.compile(
-    r"(--[\w-]*(?:api-key|password|secret|auth-token|access-token|hf-token)[\w-]*)(=|\s+)"
-    r"""("[^"]*"|'[^']*'|\S+)""",
-    re.I,
-)
-MAX_DEPTH = 40
+from specdash.sglang import redact
 
 
 @dataclass(frozen=True)
@@ -63,50 +49,13 @@ class Info:
     status: str = ""
 
 
-def redact(value: Any, depth: int = 0) -> Any:
-    """A copy with the values of secret-sounding keys, and secrets inside command lines, replaced."""
-    if depth > MAX_DEPTH:
-        return HIDDEN
-    if isinstance(value, dict):
-        out: Dict[str, Any] = {}
-        for key, inner in value.items():
-            key = str(key)
-            secret = _SECRET_KEY.search(key.replace("-", "_")) and not _NOT_SECRET.search(key)
-            hide = secret and inner not in (None, "", False, True) and not isinstance(inner, (int, float))
-            out[key] = HIDDEN if hide else redact(inner, depth + 1)
-        return out
-    if isinstance(value, list):
-        return _redact_list(value, depth)
-    if isinstance(value, str):
-        return _SECRET_FLAG.sub(lambda m: m.group(1) + m.group(2) + HIDDEN, value)
-    return value
-
-
-def _redact_list(value: List[Any], depth: int) -> List[Any]:
-    """A list may be an argv: then the element after a secret flag goes too."""
-    out: List[Any] = []
-    hide_next = False
-    for item in value:
-        if hide_next and isinstance(item, str):
-            out.append(HIDDEN)
-        else:
-            out.append(redact(item, depth + 1))
-        hide_next = (
-            isinstance(item, str)
-            and item.startswith("--")
-            and "=" not in item
-            and bool(_SECRET_FLAG.match(item + " x"))
-        )
-    return out
-
-
 def load_json(body: bytes) -> Optional[Dict[str, Any]]:
     """A redacted object, a list under key "list", or None when it is no JSON."""
     try:
         data = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    data = redact(data)
+    data = redact.json_value(data)
     if isinstance(data, dict):
         return data
     return {"list": data} if isinstance(data, list) else None
