@@ -48,6 +48,8 @@ class Head(NamedTuple):
     rank: str
     level: str
     body: bytes
+    standard: bool = False
+    """SGLang's own `[time ranks] `: the message begins right behind it."""
 
 
 def read(piece: bytes) -> Optional[Head]:
@@ -60,7 +62,7 @@ def read(piece: bytes) -> Optional[Head]:
             inner = UVICORN.match(body)
             if inner:
                 level, body = inner.group("level").decode(), body[inner.end() :]
-        return Head(found.group("time").decode(), _ranks(found.group("ranks")), level, body)
+        return Head(found.group("time").decode(), _ranks(found.group("ranks")), level, body, True)
     first = piece[:1]
     if first in (b"2", b"["):
         found = CUSTOM.match(piece)
