@@ -36,10 +36,10 @@ from specdash.tui.side import Side
 from specdash.tui.views.doing import doing_rows, shown_action
 from specdash.tui.views.gpus import board_rows, wanted_height
 from specdash.tui.views.header import header_row
-from specdash.tui.views.link import newest_server
+from specdash.tui.views.link import link_age, newest_server
 from specdash.tui.views.server import server_rows
-from specdash.tui.views.side import items
-from specdash.tui.words import one_line
+from specdash.tui.views.side import host_items, profile_items
+from specdash.tui.words import age_note, one_line
 
 UPDATE_S = 0.25
 """Nothing that arrives is drawn more often than this; keys are answered at once."""
@@ -51,7 +51,7 @@ class SpecdashApp(App[int]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS]
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it as an instance variable
         (0, "-narrow"),
         (72, "-normal"),
         (110, "-wide"),
@@ -96,7 +96,9 @@ class SpecdashApp(App[int]):
     def compose(self) -> ComposeResult:
         yield Row(self._draw_header, id="header")
         with Horizontal(id="body"):
-            yield Side(id="side")
+            with Vertical(id="side"):
+                yield Side(id="hosts")
+                yield Side(id="profiles")
             with Vertical(id="main"):
                 yield Panel(self._draw_gpus, id="gpus")
                 yield Panel(self._draw_server, id="server")
@@ -104,9 +106,6 @@ class SpecdashApp(App[int]):
                 yield LogView(id="log")
                 yield Input(id="prompt", select_on_focus=False)
         yield Keys(self.why_not, id="keys")
-
-    def get_css_variables(self) -> dict[str, str]:
-        return super().get_css_variables()
 
     def on_mount(self) -> None:
         for theme in themes.ALL:
@@ -123,7 +122,7 @@ class SpecdashApp(App[int]):
         self.reload_profiles()
         self.hub.subscribe(self._state_came)
         self.set_interval(UPDATE_S, self._tick)
-        self.query_one(Side).focus()
+        self.query_one("#hosts").focus()
         self._tick()
 
     def _watch_theme(self, theme_name: str) -> None:
@@ -145,8 +144,10 @@ class SpecdashApp(App[int]):
             self.profile_rows = tuple(self.operator.profiles())
         except SpecdashError as problem:
             self.tell(str(problem), "warning")
-        if not self.profile_name and self.profile_rows:
-            self.profile_name = self.profile_rows[0].name
+        names = [row.name for row in self.profile_rows]
+        if self.profile_name not in names:
+            self.profile_name = names[0] if names else ""
+        self.screen_stack[0].query_one("#profiles", Side).key = ("profile", "", self.profile_name)
 
     # State in -----------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class SpecdashApp(App[int]):
 
     def _tick(self) -> None:
         """At most four times a second: newest state to the panels, a slice of log work."""
-        if not self.is_mounted:
+        if not self.is_running:
             return
         log = self.query_one(LogView)
         if self._dirty:
@@ -190,9 +191,10 @@ class SpecdashApp(App[int]):
 
     def _show(self) -> None:
         main = self.screen_stack[0]
-        side = main.query_one(Side)
-        width = max(10, side.size.width - 2)
-        side.show_items(items(self.fleet, self.profile_rows, width))
+        hosts, profiles = main.query_one("#hosts", Side), main.query_one("#profiles", Side)
+        width = max(10, main.query_one("#side").size.width - 2)
+        hosts.show_items(host_items(self.fleet, width))
+        profiles.show_items(profile_items(self.fleet, self.profile_rows, width))
         self._lay_out()
         for panel in main.query(Panel):
             panel.update()
@@ -216,7 +218,9 @@ class SpecdashApp(App[int]):
         share = max(7, left // 2 if left < 40 else round(left * 0.55))
         if left - share < 5:
             share = max(4, left - 5)
-        for widget, rows in ((gpus, wanted), (server, share)):
+        hosts = main.query_one("#hosts", Side)
+        listed = min(len(hosts.items) + 1, max(4, height - min(8, len(self.profile_rows) + 2)))
+        for widget, rows in ((gpus, wanted), (server, share), (hosts, listed)):
             if widget.styles.height is None or widget.styles.height.value != rows:
                 widget.styles.height = rows
 
@@ -224,6 +228,8 @@ class SpecdashApp(App[int]):
         place = (self.host_name, self.run_id)
         if place != self._shown_log:
             self._shown_log = place
+            if self.run_id:
+                self.hub.want(*place)
             log.set_source(self.hub.log(*place) if self.run_id else None)
             self._log_size = -1
         elif log.table.source.line_count == 0 and self.run_id and type(log.table.source).__name__ == "Empty":
@@ -233,6 +239,10 @@ class SpecdashApp(App[int]):
         count = log.table.source.line_count
         server = self.server
         log.missing = one_line(server.log.missing) if server else ""
+        note = age_note(link_age(self.host, self.fleet.now)) if self.host else ""
+        if note != log.stale_note:
+            log.stale_note = note
+            log.refresh()
         log.bytes_behind = server.log.behind if server else 0
         if count != self._log_size:
             self._log_size = count
@@ -265,7 +275,7 @@ class SpecdashApp(App[int]):
         return board_rows(self.host, self.fleet.now, width, height, focused)
 
     def _draw_server(self, width: int, height: int, focused: bool) -> list[Any]:
-        return server_rows(self.host, self.server, self.fleet.now, width, height, focused)
+        return server_rows(self.host, self.server, self.fleet.now, width, height, focused, self.ascii_only)
 
     def _draw_doing(self, width: int, height: int, focused: bool) -> list[Any]:
         return doing_rows(self.action_shown, self.fleet.now, width, height)
@@ -314,9 +324,6 @@ class SpecdashApp(App[int]):
     def why_not(self, action: Action) -> str:
         """Empty when the action can be done now, else the reason in words."""
         return self.doing.why_not(action)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return True
 
     @on(LogView.Asked)
     def _log_asked(self, message: LogView.Asked) -> None:

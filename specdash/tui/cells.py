@@ -29,6 +29,19 @@ def fit(text: str, width: int, align: str = "left") -> str:
     return pad + text if align == "right" else text + pad
 
 
+def cut_middle(text: str, width: int) -> str:
+    """At most `width` cells, the ellipsis in the middle: names that differ at their ends stay apart."""
+    if cell_len(text) <= width:
+        return text
+    if width < 6:
+        return cut(text, width)
+    tail = (width - 1) * 3 // 5
+    end = text
+    while cell_len(end) > tail:
+        end = end[1:]
+    return set_cell_size(text, width - 1 - cell_len(end)).rstrip(" ") + ELLIPSIS + end
+
+
 def cut_line(line: Line, width: int) -> Line:
     """The line in at most `width` cells, with an ellipsis where it was longer."""
     if width_of(line) <= width:
@@ -62,6 +75,14 @@ def heading(title: Line, right: Line, width: int, focused: bool = False) -> Line
     role = "focus" if focused else "rule"
     tail: Line = [(" ", ""), *right, (" ", ""), (rule, role)] if right else []
     return spread([(rule + " ", role), *title, (" ", "")], tail, width, (rule, role))
+
+
+def clip(rows: list[Line], most: int, width: int) -> list[Line]:
+    """At most `most` rows; what was left out shows as an ellipsis at the end of the last."""
+    if len(rows) <= most or most <= 0:
+        return rows[: max(0, most)]
+    last = rows[most - 1]
+    return [*rows[: most - 1], [*cut_line(last, width - 2), (" " + ELLIPSIS, "dim")]]
 
 
 def wrap(words: str, width: int, indent: str = "") -> list[str]:
@@ -116,3 +137,13 @@ def sheared(line: Line, start: int, width: int) -> Line:
         if at >= start + width:
             break
     return out
+
+
+def thin_bar(value: float | None, width: int) -> tuple[str, str]:
+    """(filled, rest) of a thin bar in half cells, together `width` cells; unknown is all rest, dotted."""
+    if value is None:
+        return "", "╌" * width
+    halves = round(min(1.0, max(0.0, value)) * width * 2)
+    full, half = divmod(halves, 2)
+    filled = "━" * full + ("╸" if half else "")
+    return filled, "─" * (width - len(filled))

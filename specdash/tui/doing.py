@@ -15,6 +15,7 @@ from specdash.tui import themes
 from specdash.tui.actions import BY_ID, Action
 from specdash.tui.logview import LogView
 from specdash.tui.views.link import is_living, run_name
+from specdash.tui.words import one_line
 
 if TYPE_CHECKING:
     from specdash.tui.app import SpecdashApp
@@ -69,6 +70,11 @@ class Doing:
                 return "no server is running here; l launches one."
             if not app.profile_name:
                 return "no profile to switch to; choose one at the left."
+        if action.id == "retry":
+            if app.host is None:
+                return "no host is chosen."
+            if app.host.link.status == "up":
+                return f"{app.host.name} is connected."
         if action.id in ("info",) and server is None:
             return "no server is chosen."
         if action.id == "search" and not app.run_id:
@@ -114,7 +120,7 @@ class Doing:
 
     def _chosen_switch(self, name: str | None) -> None:
         if name:
-            self.app.profile_name = name
+            self._choose(name)
             self._plan("switch", f"Checking {name}…")
 
     def _plan(self, kind: str, words: str) -> None:
@@ -172,6 +178,11 @@ class Doing:
         elif outcome == "done":
             self.app.tell(f"{plan.title}: done. {sentence}".strip())
 
+    def action_retry(self) -> None:
+        if self._may("retry"):
+            self.app.hub.retry(self.app.host_name)
+            self.app.notify(f"Connecting to {one_line(self.app.host_name)}…", markup=False, timeout=3)
+
     # Screens ------------------------------------------------------------------------------------------
 
     def action_probe(self) -> None:
@@ -196,8 +207,14 @@ class Doing:
 
     def _profile_chosen(self, name: str | None) -> None:
         if name:
-            self.app.profile_name = name
-            self.refresh()
+            self._choose(name)
+
+    def _choose(self, name: str) -> None:
+        from specdash.tui.side import Side
+
+        self.app.profile_name = name
+        self.main.query_one("#profiles", Side).choose(("profile", "", name))
+        self.refresh()
 
     def action_info(self) -> None:
         from specdash.tui.dialogs.reading import SourcesScreen
@@ -295,11 +312,8 @@ class Doing:
         log = self.log
         name = f"specdash-{self.app.run_id or 'log'}-{time.strftime('%Y%m%d-%H%M%S')}.txt"
         path = Path.cwd() / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-        if log.mark is not None:
-            rows = sorted((log.mark, log.cursor))
-        else:
-            rows = [0, log.table.count - 1]
-        self.app.run_worker(self._save(path, rows[0], rows[1]), group="save", exclusive=True)
+        first, last = sorted((log.mark, log.cursor)) if log.mark is not None else (0, log.table.count - 1)
+        self.app.run_worker(self._save(path, first, last), group="save", exclusive=True)
 
     async def _save(self, path: Path, first: int, last: int) -> None:
         """What is shown, safe and without secrets, in slices; 0600, since logs tell much."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual import events
+from textual.binding import Binding
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -53,7 +54,7 @@ class Keys(Widget, Painter):
         if self.log_focused:
             from specdash.tui.logview import LogView
 
-            keys = {b.id: b.key for b in LogView.BINDINGS if hasattr(b, "key")}
+            keys = {b.id: b.key for b in LogView.BINDINGS if isinstance(b, Binding)}
             for name, word in LOG_KEYS:
                 shown = key_word(
                     self.keymap.get(name, keys[name]).split(",")[-1 if name == "log.follow" else 0]

@@ -64,13 +64,11 @@ class Finder:
         if direction < 0:
             order = [range(min(start, count - 1), -1, -1), range(count - 1, max(-1, start), -1)]
         for part in order if wrap else order[:1]:
-            done = 0
-            for row in part:
+            for done, row in enumerate(part, 1):
                 if row < 0 or row >= self.rows.count:
                     break
                 if self._test(test, row):
                     return row
-                done += 1
                 if done % STEP == 0:
                     await asyncio.sleep(0)
         return None

@@ -88,6 +88,7 @@ class LogView(Widget, Painter, can_focus=True):
         self.table = Rows(Empty())
         self.redact: Callable[[bytes], bytes] = lambda line: line
         self.missing = ""
+        self.stale_note = ""
         self.bytes_behind = 0
         self.following = True
         self.top_row = 0
@@ -144,7 +145,8 @@ class LogView(Widget, Painter, can_focus=True):
         self.top_row = max(0, min(self.top_row, count - 1))
         self.cursor = max(0, min(self.cursor, count - 1))
         if self.following:
-            row, drawn = count - 1, []
+            row = count - 1
+            drawn: list[tuple[int, Line]] = []
             while row >= 0 and len(drawn) < height:
                 drawn[:0] = [(row, line) for line in self._lines_of(row, width)]
                 row -= 1
@@ -258,7 +260,7 @@ class LogView(Widget, Painter, can_focus=True):
             title.append((f"  {wanted.words()}: {self.table.count:,}", "strong"))
             if self.table.behind > SLICE:
                 title.append((f" ({100 * self.table.scanned // max(1, count)} % read)", "dim"))
-        right: Line = []
+        right: Line = [(self.stale_note + " ", "stale")] if self.stale_note else []
         if self.mark is not None:
             right.append((f"{plural(abs(self.cursor - self.mark) + 1, 'line')} selected ", "strong"))
         if self.finder.pattern is not None:
@@ -281,7 +283,10 @@ class LogView(Widget, Painter, can_focus=True):
         chosen = self.mark is not None and min(self.mark, self.cursor) <= row <= max(self.mark, self.cursor)
         if chosen or (self.has_focus and not self.following and row == self.cursor):
             line = [
-                ("▸" if text == " " and index == 0 else text, _plus(role, "cursor" if index == 0 else "pick"))
+                (
+                    "▸" if text == " " and index == 0 else text,
+                    _plus(role, "focus+pick" if index == 0 else "pick"),
+                )
                 for index, (text, role) in enumerate(line)
             ]
         strip = self.strip_of(line, width - 1, base)

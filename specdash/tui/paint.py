@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
@@ -50,7 +51,7 @@ ROLES: dict[str, tuple[str, str]] = {
 
 ASCII = str.maketrans(
     {
-        **dict.fromkeys("─━╌┄╴╶", "-"),
+        **dict.fromkeys("─╌┄╴╶", "-"),
         **dict.fromkeys("│┃╷╵", "|"),
         **dict.fromkeys("╭╮╰╯├┤┴┬┼", "+"),
         **dict.fromkeys("█▉▊▋▌▇", "#"),
@@ -58,11 +59,19 @@ ASCII = str.maketrans(
         **dict.fromkeys("▁▂", "_"),
         **{chr(0x2800 + i): ("." if i & 0xE4 else "'") for i in range(1, 256)},
         "●": "*", "○": "o", "◌": "o", "▸": ">", "▾": "v", "✓": "+", "✗": "x", "·": ".", "…": "~", "—": "-",
-        "−": "-", "→": ">", "↑": "^", "↓": "v", "▲": "^", "▼": "v", "×": "x", "≥": ">=", "⚠": "!", "◆": "*",
+        "−": "-", "→": ">", "↑": "^", "↓": "v", "▲": "^", "▼": "v", "×": "x", "⚠": "!", "◆": "*", "━": "=", "╸": "=", "°": " ",
         "↵": "~", "«": "<", "»": ">", "▶": ">", "◇": "o", "↻": "@", "“": '"', "”": '"', "’": "'",
     }
 )  # fmt: skip
 """What the C locale can show."""
+
+
+def to_ascii(text: str) -> str:
+    """The text in ASCII, cell for cell."""
+    if text.isascii():
+        return text
+    text = text.translate(ASCII)
+    return text if text.isascii() else "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
 
 
 def styles_for(variables: dict[str, str]) -> dict[str, Style]:
@@ -92,7 +101,7 @@ class Painter:
         segments = []
         for text, role in cut_line(line, width):
             if plain:
-                text = text.translate(ASCII)
+                text = to_ascii(text)
             style = styles.get(role)
             if style is None:
                 style = Style()

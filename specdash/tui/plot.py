@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 Series = Sequence[tuple[float, float | None]]
 """(time in seconds, value or None for a gap), oldest first."""
@@ -33,7 +34,7 @@ def resample(series: Series, start: float, end: float, columns: int) -> list[flo
         else:
             sums[column] += value
             counts[column] += 1
-    spacing = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+    spacing = sorted(b - a for a, b in pairwise(times))
     usual = spacing[len(spacing) // 2] if spacing else 0.0
     reach = max(1, round(1.6 * usual / step)) if usual else 1
     out: list[float | None] = []

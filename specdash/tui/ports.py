@@ -21,6 +21,14 @@ class HubLike(Protocol):
 
     def log(self, host: str, run_id: str, /) -> Source | None: ...
 
+    def want(self, host: str, run: str, /) -> None:
+        """Read an ended run too: its records and log."""
+        ...
+
+    def retry(self, host: str, /) -> None:
+        """Connect now instead of waiting."""
+        ...
+
 
 @dataclass(frozen=True)
 class ProfileRow:

@@ -1,4 +1,5 @@
-"""The left panel: hosts with servers, and profiles, with one cursor over both."""
+"""A list at the left: hosts with their servers, or profiles. Each has its own cursor, so choosing a profile to
+switch to never changes which server is looked at."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from specdash.tui.views.side import Item
 
 class Side(Widget, Painter, can_focus=True):
     ALLOW_SELECT = False
-    DEFAULT_CSS = "Side { width: 26; height: 1fr; }"
+    DEFAULT_CSS = "Side { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="side.up"),
         Binding("down,j", "move(1)", "Down", show=False, id="side.down"),
@@ -122,7 +123,7 @@ class Side(Widget, Painter, can_focus=True):
             return self.strip_of(heading(item.line, [], width - 1, self.has_focus and y == 0), width, base)
         if item.key == self.key:
             mark = ("▸", "focus" if self.has_focus else "dim")
-            extra = "cursor" if self.has_focus else "pick"
+            extra = "pick+strong" if self.has_focus else "pick"
             line = [(text, f"{role}+{extra}" if role else extra) for text, role in item.line]
             used = sum(len(text) for text, _ in line)
             line.append((" " * max(0, width - 2 - used), extra))

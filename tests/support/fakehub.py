@@ -28,6 +28,7 @@ from specdash.monitor.state import (
     ServerState,
     Verdict,
 )
+from specdash.sglang.story import Story, feed
 from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow
 
 NOW = 10_000.0
@@ -81,6 +82,23 @@ def log_lines(count: int = 400) -> list[bytes]:
             % (i % 60, 2000 + i, i % 97, 60 + i % 9)
         )
     return out
+
+
+LOADING_LOG = b"""[2026-11-29 13:00:01] server_args=ServerArgs(model_path='/data/kimi-k2.5', tp_size=8)
+[2026-11-29 13:00:12 TP0] Init torch distributed begin.
+[2026-11-29 13:00:23 TP0] Init torch distributed ends. mem usage=1.20 GB
+[2026-11-29 13:00:24 TP0] Load weight begin. avail mem=139.10 GB
+\rLoading safetensors checkpoint shards:  64% Completed | 41/64 [03:12<01:48,  4.7s/it]"""
+
+
+def story(data: bytes = LOADING_LOG) -> Story:
+    """What the real parser makes of a log; it began 223 s ago and its last byte came 2 s ago."""
+    at = NOW - 223
+    told = Story()
+    for line in data.splitlines(keepends=True):
+        told = feed(told, line, at)
+        at = min(at + 11, NOW - 192)
+    return told
 
 
 def gpus(used: float | None = 121_000.0, run: str = "r1", busy: bool = True, count: int = 8) -> GpuBoard:
@@ -185,6 +203,7 @@ def server(
             started_by="ana@laptop",
             created_unix=1_795_957_200.0,
         ),
+        story=more.pop("story", Story()),
         status=more.pop("status", RunStatus(pid=4000, alive=True, started_boot_s=100.0)),
         log=LogState(size=90_000, read=90_000, last_growth=NOW - 0.4),
         drafter=DrafterNow(algorithm),
@@ -204,7 +223,10 @@ def ready_server(**more: Any) -> ServerState:
 
 def host(name: str = "h200-a", **more: Any) -> HostState:
     link = more.pop("link", LinkState("up", "", NOW - 500, rtt_ms=12.0, last_up=NOW - 0.4))
-    return HostState(name=name, label=more.pop("label", ""), link=link, gpus=more.pop("gpus", gpus()), **more)
+    facts = {"seen_at": NOW - 500, "now_boot": 100.0 + 223 - 500}
+    return HostState(
+        name=name, label=more.pop("label", ""), link=link, facts=facts, gpus=more.pop("gpus", gpus()), **more
+    )
 
 
 def _second() -> HostState:
@@ -251,6 +273,9 @@ def _first(kind: str) -> HostState:
         }[kind]
         now = server(
             status=loading,
+            story=story()
+            if kind != "stalled"
+            else story(LOADING_LOG[: LOADING_LOG.index(b"[2026-11-29 13:00:23")]),
             verdict=verdict,
             health=Health("starting"),
             eta_s=110.0 if kind == "loading" else None,
@@ -346,6 +371,7 @@ def _first(kind: str) -> HostState:
             "kimi-k2.5-ngram",
             "NGRAM",
             status=loading,
+            story=story(),
             verdict=Verdict("progressing", "Weights are being read."),
             health=Health("starting"),
         )
@@ -410,6 +436,8 @@ class FakeHub:
     def __init__(self, state: FleetState | str = "ready", log: LogList | None = None) -> None:
         self.state = fleet(state) if isinstance(state, str) else state
         self.logs = log if log is not None else LogList(log_lines())
+        self.wanted: list[tuple[str, str]] = []
+        self.retried: list[str] = []
         self.callbacks: list[Callable[[FleetState], None]] = []
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
@@ -418,6 +446,12 @@ class FakeHub:
 
     def log(self, host: str, run_id: str) -> LogList | None:
         return self.logs if run_id else None
+
+    def want(self, host: str, run: str) -> None:
+        self.wanted.append((host, run))
+
+    def retry(self, host: str) -> None:
+        self.retried.append(host)
 
     def play(self, state: FleetState | str) -> None:
         self.state = fleet(state) if isinstance(state, str) else state

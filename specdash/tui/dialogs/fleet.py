@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specdash.monitor.state import HostState
-from specdash.tui.cells import bar, cut, fit
+from specdash.tui.cells import cut, fit, thin_bar
 from specdash.tui.dialogs.base import ListPage
 from specdash.tui.views.link import is_living, is_stale, link_spans, run_name, server_spans
 from specdash.tui.views.server import accept_spans, rate_text
@@ -61,8 +61,10 @@ def _gpus(host: HostState, stale: bool) -> Line:
     known: list[Any] = [g for g in board.gpus if g.memory_used_mib is not None and g.memory_total_mib]
     used = sum(g.memory_used_mib for g in known)
     total = sum(g.memory_total_mib for g in known)
+    filled, rest = thin_bar(used / total if total else None, 10)
     return [
         (f"  {len(board.gpus)} GPUs ", "dim"),
-        (bar(used / total if total else None, 10), "stale" if stale else "bar"),
-        (f"▏{gib(used if known else None)}/{gib(total if known else None)} GiB", "stale" if stale else "dim"),
+        (filled, "stale" if stale else "bar"),
+        (rest, "rule"),
+        (f" {gib(used if known else None)}/{gib(total if known else None)} GiB", "stale" if stale else "dim"),
     ]

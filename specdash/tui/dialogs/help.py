@@ -37,12 +37,13 @@ class HelpScreen(Page[None]):
         if isinstance(self.focused_widget, Side):
             panels.reverse()
         for title, kind in panels[:1]:
-            out += self._bindings(title, kind, keymap, width)
-        group = ""
-        for action in ACTIONS:
-            if action.group != group:
-                group = action.group
-                out.append([(f" {group}", "title")])
+            out += self._keys_of(title, kind, keymap, width)
+        groups = list(dict.fromkeys(action.group for action in ACTIONS))
+        shown = ""
+        for action in sorted(ACTIONS, key=lambda a: groups.index(a.group)):
+            if action.group != shown:
+                shown = action.group
+                out.append([(f" {shown}", "title")])
             why = app.why_not(action)
             line: Line = [
                 (f"   {key_word(keymap.get(action.id, action.key)):<10}", "key"),
@@ -54,12 +55,12 @@ class HelpScreen(Page[None]):
         out.append([("   Tab       ", "key"), ("Next panel", "")])
         out.append([("   Esc       ", "key"), ("End a search or selection; put a message away", "")])
         for title, kind in panels[1:]:
-            out += self._bindings(title, kind, keymap, width)
+            out += self._keys_of(title, kind, keymap, width)
         out.append([(" Words", "title")])
         out += [[(f"   {word}", "dim")] for word in WORDS]
         return out
 
-    def _bindings(self, title: str, kind: type[Widget], keymap: dict[str, str], width: int) -> list[Line]:
+    def _keys_of(self, title: str, kind: type[Widget], keymap: dict[str, str], width: int) -> list[Line]:
         out: list[Line] = [[(f" {title}", "title")]]
         for binding in kind.BINDINGS:
             if isinstance(binding, Binding):

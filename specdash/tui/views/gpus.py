@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specdash.monitor.state import Gpu, HostState
-from specdash.tui.cells import bar, cut, fit, heading, wrap
+from specdash.tui.cells import cut, fit, heading, thin_bar, width_of, wrap
 from specdash.tui.views.link import is_stale, letters, run_name
-from specdash.tui.words import DASH, Line, Span, age, gib, one_line, percent
+from specdash.tui.words import DASH, Line, age, gib, one_line, percent
 
 HOLDER_WORD = {"free": "free", "others": "others", "hidden": "hidden", "unknown": "unknown", "ours": "ours"}
 HOLDER_MARK = {"free": "·", "others": "o", "hidden": "?", "unknown": "—", "ours": "A"}
@@ -36,28 +36,47 @@ def cell(gpu: Gpu, names: dict[str, str], width: int, stale: bool) -> Line:
     line: Line = [(f"{gpu.index:>2} ", "dim"), (f"{mark} ", "stale" if stale else role)]
     if gpu.problem:
         return [*line, (cut(one_line(gpu.problem), width - 5), "bad-strong")]
-    tail: list[Span] = []
     total = gpu.memory_total_mib
-    wide = width >= 44
-    memory = f"{gib(gpu.memory_used_mib)}/{gib(total)} GiB" if wide else gib(gpu.memory_used_mib)
-    tail.append((f" {memory:>{14 if wide else 5}}", dull))
-    tail.append((f" {percent(gpu.utilisation_pct):>4}", dull or ("dim" if not gpu.utilisation_pct else "")))
+    used = None if gpu.memory_used_mib is None or not total else gpu.memory_used_mib / total
+    busy = None if gpu.utilisation_pct is None else gpu.utilisation_pct / 100
     power = DASH if gpu.power_w is None else f"{gpu.power_w:.0f}"
-    tail.append((f" {power:>3}W", dull or "dim"))
-    if width >= 52:
+    fill = dull or ("bar-other" if mark == "o" else "bar")
+    if width < 46:
+        memory = "" if gpu.memory_used_mib is None else "G"
+        tail: Line = [
+            (f" {gib(gpu.memory_used_mib) + memory:>5}", dull),
+            (f" {percent(gpu.utilisation_pct):>4}", dull or ("" if gpu.utilisation_pct else "dim")),
+            (f" {power:>3}W", dull or "dim"),
+        ]
+        return [*line, *_bar(used, width - width_of(line) - width_of(tail), fill), *tail]
+    memory = f" {gib(gpu.memory_used_mib)}/{gib(total)} GiB"
+    middle: Line = [(f"{memory:<15}", dull)]
+    limit = "" if gpu.power_limit_w is None or width < 80 else f"/{gpu.power_limit_w:.0f}"
+    tail = [
+        (f" {percent(gpu.utilisation_pct):>4}", dull or ("" if gpu.utilisation_pct else "dim")),
+        (f" {power + limit:>{7 if width >= 80 else 3}} W", dull or "dim"),
+    ]
+    if width >= 56:
         heat = DASH if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}"
         hot = gpu.temperature_c is not None and gpu.temperature_c >= 85
-        tail.append((f" {heat:>3}°C", dull or ("warn" if hot else "dim")))
-    if gpu.throttle and width >= 66:
-        tail.append((" " + cut("slowed: " + ", ".join(gpu.throttle), 18), "warn"))
-    room = width - sum(len(text) for text, _ in line) - sum(len(text) for text, _ in tail)
-    if room >= 3:
-        used = None if gpu.memory_used_mib is None or not total else gpu.memory_used_mib / total
-        drawn = bar(used, room - 1)
-        line.append((drawn.rstrip(), dull or ("bar-other" if mark == "o" else "bar")))
-        line.append(("·" * (len(drawn) - len(drawn.rstrip())), "rule"))
-        line.append(("▏", "rule"))
-    return [*line, *tail]
+        tail.append((f" {heat:>3} °C", dull or ("warn" if hot else "dim")))
+    if gpu.throttle and width >= 90:
+        tail.append((" " + cut("slowed: " + ", ".join(gpu.throttle), 22), "warn"))
+    room = width - width_of(line) - width_of(middle) - width_of(tail)
+    if width < 66:
+        return [*line, *_bar(used, room, fill), *middle, *tail]
+    return [
+        *line,
+        *_bar(used, room - room // 3, fill),
+        *middle,
+        *_bar(busy, room // 3, dull or "plot"),
+        *tail,
+    ]
+
+
+def _bar(value: float | None, width: int, role: str) -> Line:
+    filled, rest = thin_bar(value, max(0, width))
+    return [(filled, role), (rest, "rule")]
 
 
 def columns_for(count: int, width: int, height: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdash.monitor.state import HostState, ServerState
-from specdash.tui.cells import bar, cut, cut_line, width_of, wrap
+from specdash.tui.cells import cut, cut_line, thin_bar, width_of, wrap
 from specdash.tui.views.link import server_word
 from specdash.tui.words import Line, clock, one_line
 
@@ -105,7 +105,7 @@ def load_rows(
             if server.eta_source:
                 summary.append((f" ({one_line(server.eta_source)})", "dim"))
         else:
-            summary.append(("  no ETA: no finished load of this profile yet", "dim"))
+            summary.append(("  no ETA yet (no finished load to go by)", "dim"))
     cause = cause_of(server)
     ended = _ending(server) if word in ("failed", "stopped") else ""
     words: list[Line] = []
@@ -155,7 +155,8 @@ def _vertical(phases: list[PhaseRow], width: int, dull: bool) -> list[Line]:
         line.append((f"{clock(phase.seconds) if phase.seconds is not None else '':>8}  ", "dim"))
         if phase.status == "now" and phase.done is not None and phase.total:
             room = max(8, min(30, width - width_of(line) - 22))
-            line += [(bar(phase.done / phase.total, room), "bar"), ("▏ ", "rule"), (_progress(phase), "")]
+            filled, rest = thin_bar(phase.done / phase.total, room)
+            line += [(filled, "bar"), (rest + " ", "rule"), (_progress(phase), "")]
         elif _progress(phase):
             line.append((_progress(phase), "dim"))
         if phase.note:
@@ -177,12 +178,8 @@ def _flowing(phases: list[PhaseRow], width: int, dull: bool) -> list[Line]:
         if phase.seconds is not None:
             piece.append((f" {clock(phase.seconds)}", "dim"))
         if phase.status == "now" and phase.done is not None and phase.total:
-            piece += [
-                (" ", ""),
-                (bar(phase.done / phase.total, 8), "bar"),
-                ("▏", "rule"),
-                (_progress(phase), ""),
-            ]
+            filled, rest = thin_bar(phase.done / phase.total, 8)
+            piece += [(" " + filled, "bar"), (rest + " ", "rule"), (_progress(phase), "")]
         if row and width_of(row) + width_of(piece) > width:
             rows.append(row)
             row = []

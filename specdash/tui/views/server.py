@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdash.monitor.state import HostState, Numbers, Reading, ServerState
-from specdash.tui.cells import bar, cut, cut_line, fit, heading, spread, width_of, wrap
+from specdash.tui.cells import clip, cut, cut_line, fit, heading, spread, thin_bar, width_of, wrap
 from specdash.tui.plot import big, chart, nice_top, resample, spark
 from specdash.tui.views.link import is_stale, link_age, run_name, server_spans, server_word
 from specdash.tui.views.load import load_rows
@@ -36,8 +36,9 @@ def server_rows(
     width: int,
     height: int,
     focused: bool = False,
+    plain: bool = False,
 ) -> list[Line]:
-    """The panel in at most `height` rows, heading included."""
+    """The panel in at most `height` rows, heading included. `plain`: no digits drawn from lines."""
     if server is None or host is None:
         return _empty(host, width, height, focused)
     dull = is_stale(host, now)
@@ -57,7 +58,7 @@ def server_rows(
     head = heading(title, right, width, focused)
     room = height - 1
     if word in ("ready", "idle", "busy", "hung?", "down"):
-        body = ready_rows(server, now, width, room, dull)
+        body = ready_rows(server, now, width, room, dull, plain)
     else:
         body = load_rows(host, server, now, width, room, dull)
     return [head, *body][:height]
@@ -176,32 +177,36 @@ def _verdict_rows(server: ServerState, width: int, dull: bool, most: int) -> lis
     if sentence:
         role = {"pays": "", "does_not_pay": "bad"}.get(even.verdict, "dim")
         rows += [[(" " + row, "stale" if dull else role)] for row in wrap(one_line(sentence), width - 2)]
-    return rows[:most]
+    return clip(rows, most, width)
 
 
-def ready_rows(server: ServerState, now: float, width: int, height: int, dull: bool) -> list[Line]:
+def ready_rows(
+    server: ServerState, now: float, width: int, height: int, dull: bool, plain: bool = False
+) -> list[Line]:
     """Denser with fewer rows; with more, big digits, two plots, latencies and acceptance by position."""
     numbers = server.numbers
     if height <= 3 or width < 30:
         return _tiny(server, now, width, dull)[:height]
-    rows: list[Line] = []
-    tall = height >= 14 and width >= 56
-    rows += _headline_big(server, now, width, dull) if tall else _headline(server, now, width, dull)
-    rows += _flow(_facts(server, now, dull), width, 2 if height >= 7 else 1)
-    words = _verdict_rows(server, width, dull, 4 if tall else 2 if height >= 7 else 1)
-    rows += words
+    tall = height >= 12 and width >= 64 and not plain
+    rows = _headline_big(server, now, width, dull) if tall else _headline(server, now, width, dull)
+    rows += _flow(_facts(server, now, dull), width, 1 if height < 6 else 2 if height < 20 else 3)
+    sparks = _sparks(server, now, width, dull)
+    bad = server.breakeven.verdict == "does_not_pay" or server.health.state in ("hung_suspected", "down")
+    # A good verdict is already in the headline; its sentence may give way to the curves, a bad one never does.
+    spare = height - len(rows) - (0 if bad else len(sparks))
+    rows += _verdict_rows(server, width, dull, 4 if tall else max(1 if bad else 0, min(2, spare)))
     left = height - len(rows)
     details = _details(server, now, width, dull) if left >= 12 else []
     left -= len(details)
-    if left >= 8 and width >= 100:
-        rows += _plots_beside(server, now, width, min(left, 12), dull)
+    if left >= 6 and width >= 90:
+        rows += _plots_beside(server, now, width, min(left, 14), dull)
     elif left >= 10:
-        rows += _plot(server, now, width, min(left // 2, 9), dull, accept=True)
-        rows += _plot(server, now, width, min(left // 2, 9), dull, accept=False)
+        rows += _plot(server, now, width, min(left // 2, 10), dull, accept=True)
+        rows += _plot(server, now, width, min(left // 2, 10), dull, accept=False)
     elif left >= 5 and numbers.accept_history:
         rows += _plot(server, now, width, left, dull, accept=True)
     else:
-        rows += _sparks(server, now, width, dull)[: max(0, left)]
+        rows += sparks[: max(0, left)]
     return [*rows, *details][:height]
 
 
@@ -265,23 +270,28 @@ def _columns(history: tuple[tuple[float, float | None], ...], now: float, column
 
 
 def _sparks(server: ServerState, now: float, width: int, dull: bool) -> list[Line]:
+    """tok/s and accept length, accept first: it is what the hunt is about."""
     n = server.numbers
     rows: list[Line] = []
-    for label, history, mark in (
-        ("tok/s", n.decode_history, None),
-        ("accept", n.accept_history, server.breakeven.break_even),
+    for label, history, digits in (
+        ("accept", n.accept_history, 2),
+        ("tok/s", n.decode_history, 0),
     ):
         if not any(value is not None for _, value in history):
             continue
-        tail = f" 5 min, top {number(max(v for _, v in history if v is not None), 2 if mark else 0)}"
+        known = [value for _, value in history if value is not None]
+        low, high = min(known), max(known)
+        tail = f" {number(low, digits)} to {number(high, digits)}"
         room = width - 9 - len(tail)
         if room < 8:
             continue
         values = _columns(history, now, room)
+        # From a little under the smallest: a curve that moves by 10 % must be seen to move.
+        floor = max(0.0, low - (high - low) / 6) if high > low else low - 1
         rows.append(
             [
                 (f" {label:<7}", "dim"),
-                (fit(spark(values), room), "stale" if dull else "plot"),
+                (fit(spark(values, floor, high), room), "stale" if dull else "plot"),
                 (tail, "dim"),
             ]
         )
@@ -352,7 +362,7 @@ def _details(server: ServerState, now: float, width: int, dull: bool) -> list[Li
             rows.append(
                 [
                     (f" {index:>3} ", "dim"),
-                    (bar(value, min(30, width - 16)), old or "bar"),
+                    *_thin(value, min(30, width - 16), old or "bar"),
                     (f" {share(value)}", old),
                 ]
             )
@@ -414,3 +424,8 @@ def source_rows(server: ServerState, now: float, width: int) -> list[Line]:
     for row in wrap(one_line(even.sentence or even.missing), width - 2):
         rows.append([(" " + row, "")])
     return rows
+
+
+def _thin(value: float, width: int, role: str) -> Line:
+    filled, rest = thin_bar(value, width)
+    return [(filled, role), (rest, "rule")]

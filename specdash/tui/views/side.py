@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from specdash.monitor.state import FleetState
-from specdash.tui.cells import cut, spread
+from specdash.tui.cells import cut, cut_middle, spread
 from specdash.tui.ports import ProfileRow
 from specdash.tui.views.link import (
     LINK_GLYPH,
@@ -37,7 +39,8 @@ class Item:
         return self.kind in ("host", "run", "profile")
 
 
-def items(fleet: FleetState, profiles: Sequence[ProfileRow], width: int) -> list[Item]:
+def host_items(fleet: FleetState, width: int) -> list[Item]:
+    """Hosts, each with its living servers and the newest ended ones."""
     rows: list[Item] = [Item("head", ("head", "", "hosts"), [("HOSTS", "title")])]
     for host in fleet.hosts.values():
         glyph, _, role = LINK_GLYPH.get(host.link.status, ("?", "", "dim"))
@@ -60,17 +63,27 @@ def items(fleet: FleetState, profiles: Sequence[ProfileRow], width: int) -> list
                     continue
             letter = names.get(run, " ")
             state = server_spans(server, stale)
+            if cell_len(run_name(server)) + cell_len(state[0][0]) + 5 > width:
+                # The glyph tells the state alone where the word would cost the name.
+                state = [(state[0][0][:1], state[0][1])]
             line: Line = [
                 (f"  {letter} ", letter if letter in "ABC" else "dim"),
-                (run_name(server), "stale" if stale else ""),
+                (
+                    cut_middle(run_name(server), max(6, width - 6 - len(state[0][0]))),
+                    "stale" if stale else "",
+                ),
             ]
             rows.append(Item("run", ("run", host.name, run), spread(line, state, width)))
         if not host.servers and host.link.status == "up":
             rows.append(Item("note", ("note", host.name, ""), [("    no server", "dim")]))
     if not fleet.hosts:
         rows.append(Item("note", ("note", "", "hosts"), [("  none configured", "dim")]))
-    rows.append(Item("note", ("note", "", "gap"), [("", "")]))
-    rows.append(Item("head", ("head", "", "profiles"), [("PROFILES", "title")]))
+    return rows
+
+
+def profile_items(fleet: FleetState, profiles: Sequence[ProfileRow], width: int) -> list[Item]:
+    """Profiles, those that serve somewhere marked."""
+    rows: list[Item] = [Item("head", ("head", "", "profiles"), [("PROFILES", "title")])]
     serving = {
         server.run.profile
         for host in fleet.hosts.values()
@@ -83,11 +96,11 @@ def items(fleet: FleetState, profiles: Sequence[ProfileRow], width: int) -> list
         role = "dim"
         if profile.problem:
             word, role = "✗ unreadable", "bad"
-        left: Line = [mark, (cut(one_line(profile.name), max(8, width - 3 - min(len(word), 10))), "")]
+        left: Line = [mark, (cut_middle(one_line(profile.name), max(8, width - 3 - min(len(word), 10))), "")]
         rows.append(
             Item(
                 "profile",
-                ("profile", profile.host, profile.name),
+                ("profile", "", profile.name),
                 spread(left, [(cut(word, 12), role)], width),
             )
         )

@@ -1,0 +1,275 @@
+"""The log panel: what is drawn of hostile bytes, following, searching, filters, folding, copying, and speed."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.fakehub import FakeOperator, LogList, log_lines
+from tests.support.tuikit import screen, settle, text_of
+
+from specdash.tui import logtext
+from specdash.tui.logrows import Filter, Rows, compile_search
+from specdash.tui.logview import LogView
+from specdash.tui.words import text_of as plain
+
+DATA = Path(__file__).parents[1] / "data" / "tui"
+
+
+def drawn(app: Any) -> list[str]:
+    """Rows of the log panel as drawn, without the gutter and the scroll bar."""
+    log = app.query_one(LogView)
+    return plain(line for _, line in log._drawn)
+
+
+async def in_log(app: Any, pilot: Any) -> LogView:
+    log = app.query_one(LogView)
+    log.focus()
+    await pilot.pause()
+    return log
+
+
+async def test_markup_is_never_read() -> None:
+    lines = (DATA / "markup.log").read_bytes().splitlines()
+    async with screen("ready", (120, 40), log=LogList(lines)) as (app, _):
+        shown = "\n".join(drawn(app))
+        for line in lines:
+            found = logtext.head(line)
+            assert line[found.length :].decode() in shown
+
+
+async def test_titles_toasts_and_tables_read_no_markup() -> None:
+    async with screen("ready", (120, 40)) as (app, pilot):
+        app.tell("[bold]not bold[/bold] [red]ERROR[/] [/root/x]", "warning")
+        await settle(app, pilot)
+        assert "[bold]not bold[/bold] [red]ERROR[/]" in text_of(app)
+        await pilot.press("exclamation_mark")
+        await settle(app, pilot)
+        assert "[bold]not bold[/bold] [red]ERROR[/] [/root/x]" in text_of(app)
+
+
+async def test_control_bytes_do_not_reach_the_terminal() -> None:
+    lines = (DATA / "control.log").read_bytes().split(b"\n")
+    async with screen("ready", (120, 40), log=LogList(lines)) as (app, _):
+        shown = "\n".join(drawn(app))
+        for words in ("INFO:     Started server process [4242]", "75% Completed | 3/4", "Load weight end."):
+            assert words in shown
+        strips = app.screen._compositor.render_strips()
+        everything = "".join(segment.text for strip in strips for segment in strip)
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f]", everything)
+
+
+@pytest.mark.parametrize(
+    "raw, wanted",
+    [
+        (b"a\x1b[31mred\x1b[0m", "ared"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (b"\x1b]52;c;aGk=\x07", ""),
+        (b" 10%|x\r 20%|xx\r", " 20%|xx"),
+        (b"nul\x00bell\x07", "nul\u2400bell\u2407"),
+        (b"bad \xff\xfe", "bad \ufffd\ufffd"),
+        ("evil \u202egnp.exe".encode(), "evil \ufffdgnp.exe"),
+        ("c1 \u009b31m".encode(), "c1 \ufffd31m"),
+        ("ě 漢字 é".encode(), "ě 漢字 é"),
+        (b"a\tb", "a       b"),
+        (b"\x1b", "\u241b"),
+    ],
+)
+def test_safe_text(raw: bytes, wanted: str) -> None:
+    assert logtext.decode(logtext.clean(raw)) == wanted
+
+
+@pytest.mark.parametrize(
+    "line, level",
+    [
+        (b"[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):", "error"),
+        (b"torch.cuda.OutOfMemoryError: CUDA out of memory.", "error"),
+        (b"[2026-01-01 00:00:00] WARNING: x is deprecated", "warning"),
+        (b"INFO:     127.0.0.1:1 - \"GET /get_server_info HTTP/1.1\" 200 OK", "info"),
+        (b"[2026-01-01 00:00:00] server_args=ServerArgs(log_level='error')", "info"),
+        (b"[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 1", "info"),
+    ],
+)
+def test_level(line: bytes, level: str) -> None:
+    assert logtext.level(line) == level
+
+
+async def test_wide_characters_keep_the_columns() -> None:
+    lines = ["漢字 " * 40, "e\u0301" * 90, "\u05d0\u05d1\u05d2 right to left " * 6, "👩‍👩‍👧‍👦 family " * 9]
+    async with screen("ready", (80, 24), log=LogList([line.encode() for line in lines])) as (app, pilot):
+        log = await in_log(app, pilot)
+        for _ in range(3):
+            strips = [log.render_line(y) for y in range(log.size.height)]
+            assert {strip.cell_length for strip in strips} == {log.size.width}
+            await pilot.press("right")
+
+
+async def test_long_lines_are_cut_and_shown_whole_on_demand() -> None:
+    long = b"[2026-11-29 13:00:01 TP0] server_args=" + b"x" * 300_000 + b" END"
+    async with screen("ready", (80, 24), log=LogList([b"first", long])) as (app, pilot):
+        await in_log(app, pilot)
+        assert drawn(app)[-1].endswith("…")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "300," in text_of(app).splitlines()[0]
+        assert app.screen.text.endswith(" END")  # type: ignore[attr-defined]
+
+
+async def test_follows_until_scrolled_and_counts_what_is_new() -> None:
+    log_list = LogList(log_lines(200))
+    async with screen("ready", log=log_list) as (app, pilot):
+        log = await in_log(app, pilot)
+        assert log.following
+        await pilot.press("up", "k", "pageup")
+        assert not log.following
+        top = log.top_row
+        log_list.lines += log_lines(12)[-12:]
+        await settle(app, pilot)
+        assert log.top_row == top
+        assert "paused, 12 new" in text_of(app)
+        await pilot.press("G")
+        await settle(app, pilot)
+        assert log.following and "following" in text_of(app)
+
+
+async def test_search_finds_counts_and_wraps() -> None:
+    lines = [b"line %d" % i for i in range(1000)]
+    for i in (100, 500, 900):
+        lines[i] = b"line %d Needle(%d)" % (i, i)
+    async with screen("ready", log=LogList(lines)) as (app, pilot):
+        log = await in_log(app, pilot)
+        await pilot.press("g", "slash", *r"needle\(", "enter")
+        await settle(app, pilot)
+        assert log.cursor == 100
+        assert "1 of 3" in text_of(app)
+        await pilot.press("n")
+        await settle(app, pilot)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert log.cursor == 900 and "3 of 3" in text_of(app)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert log.cursor == 100
+        await pilot.press("N")
+        await settle(app, pilot)
+        assert log.cursor == 900
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert log.finder.pattern is None
+
+
+def test_a_broken_regex_is_searched_as_words() -> None:
+    assert compile_search("a[b").search(b"xx a[b")
+    assert compile_search("abc").search(b"ABC")
+    assert not compile_search("Abc").search(b"abc")
+
+
+async def test_jumps_to_errors_and_phases() -> None:
+    lines = log_lines(60)
+    lines.insert(30, b"[2026-11-29 13:05:00 TP3] RuntimeError: CUDA error")
+    async with screen("ready", log=LogList(lines)) as (app, pilot):
+        log = await in_log(app, pilot)
+        await pilot.press("g", "e")
+        await settle(app, pilot)
+        assert log.cursor == 30
+        await pilot.press("g", "right_square_bracket")
+        await settle(app, pilot)
+        assert log.cursor == 1
+        await pilot.press("right_square_bracket")
+        await settle(app, pilot)
+        assert log.cursor == 2
+
+
+async def test_filters_by_level_rank_and_text() -> None:
+    lines = log_lines(300)
+    async with screen("ready", log=LogList(lines)) as (app, pilot):
+        log = await in_log(app, pilot)
+        await pilot.press("f")
+        await settle(app, pilot)
+        assert log.table.count == sum(b"WARNING" in line for line in lines)
+        assert "warnings and errors" in text_of(app)
+        await pilot.press("f", "f")
+        await pilot.press("ampersand", *"accept len: 2.0[12]", "enter")
+        await settle(app, pilot)
+        wanted = [line for line in lines if re.search(rb"accept len: 2\.0[12]", line)]
+        assert log.table.count == len(wanted)
+
+
+def test_folding_counts_repeats_over_ranks() -> None:
+    lines = [b"[2026-11-29 13:00:01 TP%d] same warning" % i for i in range(8)] + [b"other"]
+    rows = Rows(LogList(lines))
+    rows.set_filter(Filter(fold=True))
+    rows.scan(100)
+    assert [(rows.line_number(i), rows.repeats(i)) for i in range(rows.count)] == [(0, 8), (8, 1)]
+    assert rows.row_of(5) == 0
+
+
+async def test_copy_never_claims_more_than_it_knows() -> None:
+    async with screen("ready", (120, 40)) as (app, pilot):
+        sent: list[str] = []
+        app.copy_to_clipboard = sent.append  # type: ignore[method-assign]
+        await in_log(app, pilot)
+        await pilot.press("up", "V", "up", "up", "y")
+        await settle(app, pilot)
+        text = text_of(app)
+        assert "sent to the terminal (may be refused)" in text and "copied" not in text
+        assert "saves to a file" in text
+        assert len(sent[0].splitlines()) == 3
+
+
+async def test_views_copies_and_files_hold_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [b"[2026-11-29 13:00:01] api_key='hunter2'"] * 3
+    async with screen("ready", log=LogList(lines), operator=FakeOperator()) as (app, pilot):
+        await in_log(app, pilot)
+        assert "hunter2" not in text_of(app) and "•••" in text_of(app)
+        await pilot.press("up", "S")
+        await settle(app, pilot)
+        saved = list(tmp_path.glob("specdash-*.txt"))
+        assert len(saved) == 1 and saved[0].stat().st_mode & 0o077 == 0
+        assert "hunter2" not in saved[0].read_text() and saved[0].read_text().count("•••") == 3
+
+
+class Numbered:
+    """A log of any length that costs nothing to hold."""
+
+    def __init__(self, count: int) -> None:
+        self.line_count = count
+
+    def line(self, index: int) -> bytes:
+        return b"[2026-11-29 13:00:01 TP0] Decode batch, line %d of a long run" % index
+
+
+async def test_a_million_lines_answer_keys_fast() -> None:
+    source = Numbered(1_000_000)
+    async with screen("ready", (160, 50), log=source) as (app, pilot):  # type: ignore[arg-type]
+        await in_log(app, pilot)
+        took = []
+        for key in ("pageup", "g", "pagedown", "down", "W", "W", "t", "G", "pageup", "d", "G"):
+            source.line_count += 500
+            before = time.perf_counter()
+            await pilot.press(key)
+            took.append(time.perf_counter() - before)
+        assert sorted(took)[len(took) // 2] < 0.15, took
+        assert "1,00" in text_of(app)
+
+
+async def test_wrap_shows_all_of_a_line() -> None:
+    async with screen("ready", log=LogList([b"x" * 150 + b"END"])) as (app, pilot):
+        await in_log(app, pilot)
+        assert "END" not in text_of(app)
+        await pilot.press("W")
+        await settle(app, pilot)
+        assert "END" in text_of(app)
+
+
+async def test_relative_times_count_from_the_first_line() -> None:
+    async with screen("ready", log=LogList(log_lines(20))) as (app, pilot):
+        await in_log(app, pilot)
+        await pilot.press("t")
+        await settle(app, pilot)
+        assert "+5:" in text_of(app)

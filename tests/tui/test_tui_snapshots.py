@@ -1,0 +1,76 @@
+"""Each state of the main screen, and each screen over it, as plain text. Look at the files: they are the screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.fakehub import STATES
+from tests.support.tuikit import screen, settle, text_of
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("state", STATES)
+async def test_state(state: str, size: tuple[int, int], same: Any) -> None:
+    if size == (200, 60) and state not in ("ready", "loading", "stale"):
+        pytest.skip("wide screens differ in layout, not in state")
+    async with screen(state, size) as (app, _):
+        same(f"{state}-{size[0]}x{size[1]}", text_of(app))
+
+
+PAGES = {
+    "launch": ["l"],
+    "stop": ["s"],
+    "switch": ["tab", "down", "w"],
+    "help": ["question_mark"],
+    "probe": ["p"],
+    "profiles": ["P", "d", "down"],
+    "fleet": ["H"],
+    "runs": ["r"],
+    "sources": ["i"],
+    "messages": ["exclamation_mark"],
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_page(page: str, same: Any) -> None:
+    async with screen("failed" if page == "messages" else "ready") as (app, pilot):
+        for key in PAGES[page]:
+            await pilot.press(key)
+        await settle(app, pilot)
+        same(f"page-{page}-80x24", text_of(app))
+
+
+async def test_read_only_is_said(same: Any) -> None:
+    async with screen("ready", read_only=True) as (app, _):
+        text = text_of(app)
+        assert "READ-ONLY" in text
+        same("read-only-80x24", text)
+
+
+async def test_ascii_only(same: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECDASH_ASCII", "1")
+    async with screen("ready", (120, 40)) as (app, _):
+        text = text_of(app)
+        assert text.isascii()
+        same("ascii-120x40", text)
+
+
+@pytest.mark.parametrize("theme", ["specdash-light", "specdash-contrast", "ansi-dark"])
+async def test_themes_draw_the_same_text(theme: str) -> None:
+    async with screen("ready") as (app, _):
+        plain = text_of(app)
+    async with screen("ready", theme=theme) as (app, _):
+        assert app.theme == theme
+        assert text_of(app) == plain
+
+
+@pytest.mark.parametrize("size", [(20, 6), (40, 10), (71, 18), (300, 100)], ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("state", ["ready", "loading", "rolled_back", "gpu_lost"])
+async def test_any_size_draws(state: str, size: tuple[int, int]) -> None:
+    async with screen(state, size) as (app, pilot):
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert "h200-a" in text_of(app)
