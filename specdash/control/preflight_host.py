@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specdash.control.plans import Check
-from specdash.control.preflight_facts import Facts, bind_address, draft_path, internal_ports, made, target_pathfrom specdash.sglang import envcheck
+from specdash.control.preflight_facts import (
+    Facts,
+    bind_address,
+    draft_path,
+    internal_ports,
+    made,
+    target_path,
+)
+from specdash.sglang import envcheck
 
 HELD_MIB = 300.0
 """A GPU with less in use than this counts as free: driver and display take some."""
