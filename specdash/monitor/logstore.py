@@ -115,6 +115,11 @@ class LogStore:
         """Lines, an unfinished last one included."""
         return self._newlines + (0 if self._ends_with_newline else 1)
 
+    @property
+    def whole_lines(self) -> int:
+        """Lines that a newline has ended."""
+        return self._newlines
+
     def read(self, offset: int, length: int) -> bytes:
         """Exact bytes."""
         return os.pread(self._file.fileno(), max(0, min(length, self.size - offset)), max(0, offset))

@@ -47,7 +47,7 @@ def runs_listed(host: HostState, event: Event, body: RunsListed) -> HostState:
         if status.ready_boot_s is not None:
             server = memory.keep(server, replace(memory.of(server), was_ready=True))
         servers[ident] = server
-    return seen(replace(host, servers=MappingProxyType(servers)), event)
+    return seen(replace(host, servers=MappingProxyType(servers), runs_at=event.at), event)
 
 
 def _created(record: Mapping[str, Any]) -> tuple[float, str]:

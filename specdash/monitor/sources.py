@@ -23,6 +23,7 @@ from specdash.monitor.events import (
 )
 from specdash.monitor.follow_run import Auth, Emit, RunFollower, See
 from specdash.monitor.logstore import LogStore
+from specdash.monitor.state import ServerState
 from specdash.monitor.untrusted import mapping, number, rows, text
 
 GPU_EVERY_S = 1.0
@@ -245,3 +246,9 @@ def _raise_lost(problem: BaseException) -> None:
         lost, _ = problem.split(LinkLost)
         if lost is not None:
             raise _first(lost)
+
+
+def lives_now(server: ServerState) -> bool:
+    """A run that may still do something, by the state."""
+    status = server.status
+    return bool(status.alive or status.supervisor_alive) and status.phase_hint not in ("exited", "failed")

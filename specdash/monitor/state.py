@@ -327,6 +327,8 @@ class HostState:
     sample: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     servers: Mapping[str, ServerState] = field(default_factory=lambda: EMPTY)
     """By run id. Newest first when iterated."""
+    runs_at: float | None = None
+    """Local time of the last list of runs; None: not listed yet, so no servers is not *none*."""
     processes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     actions: tuple[ActionState, ...] = ()
     bases: tuple[Mapping[str, Any], ...] = ()
