@@ -89,6 +89,7 @@ class Teller(Loading):
                     and row[end + 1 : end + 2] == b" "
                     and len(row) < 65536
                     and self.phase != "unknown"
+                    and self.first_time is not None
                 ):
                     key = row[end + 2 : end + 8]
                     self.stamp = row[1 : 20 if row[20:21] not in b".," else 24]
