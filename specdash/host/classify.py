@@ -56,7 +56,7 @@ class Verdict:
 
 # In their own words: fish, csh/tcsh, nushell, PowerShell, xonsh. POSIX shells say none of these.
 _FOREIGN = (
-    ("fish", re.compile(r"^fish: |in fish, |~/\.config/fish|fish: Unknown command|\(fish\)", re.I | re.M)),
+    ("fish", re.compile(r"^fish: (?!Unknown command)\S|\bin fish, |config\.fish \(line \d+\)", re.I | re.M)),
     (
         "csh",
         re.compile(
@@ -80,7 +80,8 @@ _NO_SESSION = re.compile(
     r"open failed|channel open|session request failed|resource shortage|max ?sessions", re.I
 )
 _MISSING = re.compile(
-    r"(?:(?P<a>[^\s:'\"]+): (?:command )?not found|command not found: (?P<b>\S+)|unknown command:? '?(?P<c>[^\s']+))",
+    r"command not found: (?P<a>\S+)|unknown command:? '?(?P<b>[^\s']+)"
+    r"|(?P<c>[^\s:'\"]+): (?:command not found|not found)(?!:)",
     re.I,
 )
 
@@ -105,10 +106,9 @@ def judge(result: ExecResult, found_elsewhere: Sequence[str] = ()) -> Verdict:
             "Reconnect with back-off and look; what is shown is the last known state, with its age.",
             {"action": "reconnect with back-off"},
         )
-    if result.code == 0:
-        return Verdict(Outcome.DONE)
     for shell, words in _FOREIGN:
-        if words.search(said):
+        # fish exits with 0 after a syntax error; what a command that worked prints on stdout is its own business.
+        if words.search(stderr if result.code == 0 else said):
             return Verdict(
                 Outcome.FAILED,
                 Category.SHELL_NOT_POSIX,
@@ -116,6 +116,8 @@ def judge(result: ExecResult, found_elsewhere: Sequence[str] = ()) -> Verdict:
                 "Send it as /bin/sh -c '<single-quoted>'.",
                 {"shell": shell, "fix": f"/bin/sh -c {quote_any(' '.join(result.command.split()))}"},
             )
+    if result.code == 0:
+        return Verdict(Outcome.DONE)
     missing = _missing(stderr or said, result.code)
     if missing is not None:
         if found_elsewhere:
@@ -140,6 +142,9 @@ def judge(result: ExecResult, found_elsewhere: Sequence[str] = ()) -> Verdict:
 
 def _missing(said: str, code: int | None) -> str | None:
     found = _MISSING.search(said)
+    if found is None and code == 127:
+        # Said of a path; with any other code it is a file that the command itself missed.
+        found = re.search(r"(?P<d>[^\s:'\"]+): no such file or directory", said, re.I)
     if found is not None:
         return next(group for group in found.groups() if group)
     return "the command" if code == 127 else None

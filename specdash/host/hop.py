@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from pathlib import Path
 from typing import Any
 
 import asyncssh
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from specdash.errors import (
     AuthRefused,
@@ -68,12 +70,13 @@ class HopConnector:
         shared = () if known_hosts else (told.global_known_hosts or knownhosts.DEFAULT_GLOBAL)
         self._all_files = (*self._files, *shared)
         self._accepted: list[asyncssh.SSHKey] = []
-        self._any_algorithm = False
 
     async def connect(self, tunnel: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
         """Raises LinkError's family. The time that the operator thinks about a key does not count."""
         asked = False
-        for attempt in range(1, _TRIES + 10):
+        attempt = 0
+        while True:
+            attempt += 1
             client = _Client()
             try:
                 return await self._once(client, tunnel)
@@ -83,10 +86,7 @@ class HopConnector:
                 asked = True
                 await self._ask_key(client, str(error))
             except asyncssh.KeyExchangeFailed as error:
-                if not client.entries or self._any_algorithm or "host key" not in str(error).lower():
-                    raise LinkError(f"{self.name}: no common SSH algorithms: {error.reason}.") from None
-                # Only keys of other kinds are known: look at the one that it has, to show it.
-                self._any_algorithm = True
+                raise LinkError(f"{self.name}: no common SSH algorithms: {error.reason}.") from None
             except asyncssh.ConnectionLost as error:
                 # sshd drops logins when too many are under way (MaxStartups): that host is busy, not down.
                 if attempt >= _TRIES:
@@ -95,7 +95,6 @@ class HopConnector:
                         "Too many logins at once (MaxStartups), or a firewall: try again in a moment.",
                     ) from None
                 await asyncio.sleep(_PAUSE_S * attempt)
-        raise AssertionError("unreachable")
 
     async def _once(
         self, client: _Client, tunnel: asyncssh.SSHClientConnection | None
@@ -144,9 +143,10 @@ class HopConnector:
         except ConnectionResetError as error:
             raise asyncssh.ConnectionLost(str(error)) from None
         except OSError as error:
+            # asyncio's own text says only that a call failed.
+            why = os.strerror(error.errno) if error.errno else str(error)
             raise LinkError(
-                f"{self.name}: {told.host} port {told.port}: {error.strerror or error}.",
-                "Is sshd running there?",
+                f"{self.name}: {told.host} port {told.port}: {why}.", "Is sshd running there?"
             ) from None
 
     def _options(self, client: _Client) -> dict[str, Any]:
@@ -155,17 +155,11 @@ class HopConnector:
         def trusted(host: str, _addr: str, port: int | None) -> Any:
             client.looked_up = (host, port)
             client.entries = knownhosts.lookup(self._all_files, host, port)
-            kinds: dict[str, list[asyncssh.SSHKey]] = {
-                "": list(self._accepted),
-                "cert-authority": [],
-                "revoked": [],
-            }
-            for entry in client.entries:
-                try:
-                    kinds.setdefault(entry.marker, []).append(asyncssh.import_public_key(entry.text))
-                except asyncssh.KeyImportError:
-                    continue  # a kind of key that we cannot use
-            return kinds[""], kinds["cert-authority"], kinds["revoked"]
+            plain, authorities, revoked = (
+                _keys([entry for entry in client.entries if entry.marker == marker])
+                for marker in ("", "cert-authority", "revoked")
+            )
+            return [*self._accepted, *plain], authorities, revoked
 
         options: dict[str, Any] = {
             "config": [told.config] if told.config else [],
@@ -184,9 +178,22 @@ class HopConnector:
         if names:
             # OpenSSH passes over key files that are not there; asyncssh would give up.
             options["client_keys"] = [name for name in map(_expand, names) if Path(name).is_file()]
-        if self._any_algorithm:
-            options["server_host_key_algs"] = "default"
+        order = self._key_order(
+            knownhosts.lookup(self._all_files, told.host_key_alias or told.host, told.port)
+        )
+        if order:
+            options["server_host_key_algs"] = order
         return options
+
+    def _key_order(self, entries: list[knownhosts.Entry]) -> list[str]:
+        """Algorithms of the known keys first, then all others: a host with only another kind is shown, not dropped."""
+        known = [key for entry in entries if not entry.marker for key in _keys([entry])]
+        if not known:
+            return []
+        first = [name for key in known for name in key.sig_algorithms]
+        if any(entry.marker == "cert-authority" for entry in entries):
+            first = [*get_default_certificate_algs(), *first]
+        return [name.decode() for name in dict.fromkeys([*first, *get_default_public_key_algs()])]
 
     # ---- the host's key ----
 
@@ -251,6 +258,15 @@ class HopConnector:
         return AuthRefused(
             sentence, f"Look with `ssh -v {self.name}`; is the public key in authorized_keys there?"
         )
+
+
+def _keys(entries: list[knownhosts.Entry]) -> list[asyncssh.SSHKey]:
+    """The entries' keys, without those of a kind that we cannot use."""
+    keys = []
+    for entry in entries:
+        with contextlib.suppress(asyncssh.KeyImportError):
+            keys.append(asyncssh.import_public_key(entry.text))
+    return keys
 
 
 def _expand(name: str) -> str:

@@ -172,9 +172,7 @@ async def _start_agent(
     return AgentLink(mux, hello, route, close)
 
 
-async def _open_session(
-    connection: asyncssh.SSHClientConnection, session: Session, command: str
-) -> _Channel:
+async def _open_session(connection: asyncssh.SSHClientConnection, session: Session, command: str) -> _Channel:
     channel = _Channel(session)
     for attempt in range(1, _SESSION_TRIES + 1):
         try:

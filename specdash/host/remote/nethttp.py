@@ -56,14 +56,22 @@ def fetch(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
             headers=headers,
         )
         response = connection.getresponse()
-        body = response.read(limit + 1)
-        if len(body) > limit:
-            raise wire.CallError("http.too_big", "the answer is above %d bytes" % limit)
+        body = bytearray()
+        while True:
+            piece = response.read(65536)
+            body += piece
+            if len(body) > limit:
+                raise wire.CallError("http.too_big", "the answer is above %d bytes" % limit)
+            if not piece:
+                break
+        if response.length or late.is_set():
+            # read(n) says nothing of an answer that ends early; what is missing is still counted in `length`.
+            raise http.client.IncompleteRead(bytes(body[:0]), response.length)
         return {
             "status": response.status,
             "headers": {name.lower(): value for name, value in response.getheaders()},
             "took_s": time.monotonic() - began,
-            "blob": body,
+            "blob": bytes(body),
         }
     except wire.CallError:
         raise
