@@ -81,8 +81,11 @@ class DemoHost:
         )
         self.ours.add(child.pid)
         try:
-            await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+            await process.redirect(child.stdin, child.stdout, child.stderr, send_eof=False)
             code = await child.wait()
+            # Whoever else holds the pipes (`command &`) keeps the channel open, as with sshd.
+            await process.stdout.drain()
+            await process.stderr.drain()
         finally:
             self.ours.discard(child.pid)
         if code < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -24,7 +25,7 @@ from specdash.errors import LinkError
 
 NAME = "demo"
 PORT = 31900
-"""The engine's port in the shipped profiles; another free one is written when it is taken."""
+"""The engine's port in the shipped profiles; each demo has its own in its copy of them."""
 START_S = 30.0
 END_S = 10.0
 
@@ -48,6 +49,12 @@ class DemoSession:
     def profile(self, name: str) -> str:
         """Path of a profile, as `control.profiles.resolve` takes it."""
         return str(self.profiles_dir / f"{name}.toml")
+
+    @property
+    def engine_port(self) -> int:
+        """The port of all its profiles."""
+        found = re.search(r"(?m)^port = (\d+)$", Path(self.profile("demo-base")).read_text())
+        return int(found.group(1)) if found else PORT
 
     def settings(self) -> Any:
         """`config.settings.Settings` with the demo host alone."""
@@ -189,12 +196,12 @@ def _environment() -> dict[str, str]:
 
 
 def _free_port() -> int:
-    for port in (PORT, 0):
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                s.bind(("127.0.0.1", port))
-                return int(s.getsockname()[1])
+    """Below the range that outgoing connections take, so that it is still free at the launch."""
+    for _ in range(200):
+        port = random.randint(20000, 30000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
     raise OSError("no free port on loopback")
 
 

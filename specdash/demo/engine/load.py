@@ -202,18 +202,27 @@ class Loader:
 
     def _bar(self, done: int, total: int, began: float) -> None:
         spent = time.monotonic() - began
-        rate = done / spent if spent > 0 else 0.0
-        left = (total - done) / rate if rate else 0.0
-        self.e.raw("\r" + templates.SHARDS.format(pct=100 * done // total, done=done, total=total, spent=_clock(spent), left=_clock(left), rate=rate))  # fmt: skip
+        left = _clock(spent / done * (total - done)) if done else "?"
+        rate = f"{done / max(spent, 0.001):5.2f}" if done else "?"
+        pct = 100 * done // total
+        text = templates.SHARDS.format(
+            pct=pct, done=done, total=total, spent=_clock(spent), left=left, rate=rate
+        )
+        self.e.raw("\r" + text)
 
     def _step(self, done: int, total: int, bs: int, began: float) -> None:
         spent = time.monotonic() - began
-        per = spent / done if done else 0.0
-        bar = ("█" * (10 * done // total)).ljust(10)
         text = templates.GRAPH_STEP.format(
-            bs=bs, avail=self.avail, pct=100 * done // total, bar=bar, done=done, total=total, spent=_clock(spent),
-            left=_clock(per * (total - done)), per=per,
-        )  # fmt: skip
+            bs=bs,
+            avail=self.avail,
+            pct=100 * done // total,
+            bar=("█" * (10 * done // total)).ljust(10),
+            done=done,
+            total=total,
+            spent=_clock(spent),
+            left=_clock(spent / done * (total - done)) if done else "?",
+            per=f"{spent / done:5.2f}" if done else "?",
+        )
         self.e.raw("\r" + text)
 
 

@@ -50,9 +50,10 @@ def main(argv: list[str]) -> int:
         if not chosen or {str(h), nvml.nvmlDeviceGetUUID(h), GPU["pci.bus_id"](h)} & chosen
     ]
     header = "noheader" not in options.get("--format", "")
+    units = "nounits" not in options.get("--format", "")
     while True:
         if apps is not None:
-            _apps(apps.split(","), cards, header)
+            _apps(apps.split(","), cards, header, units)
         elif query is not None:
             fields = [f.strip() for f in query.split(",")]
             for field in fields:
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
                     return 2
             _row(fields, header)
             for h in cards:
-                _row([GPU[f](h) for f in fields], True)
+                _row([GPU[f](h) for f in fields], True, units)
         else:
             for h in cards:
                 print(f"GPU {h}: {nvml.nvmlDeviceGetName(h)} (UUID: {nvml.nvmlDeviceGetUUID(h)})")  # noqa: T201
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
         time.sleep(every)
 
 
-def _apps(fields: list[str], cards: list[int], header: bool) -> None:
+def _apps(fields: list[str], cards: list[int], header: bool, units: bool) -> None:
     _row(fields, header)
     for h in cards:
         for p in nvml.nvmlDeviceGetComputeRunningProcesses(h):
@@ -83,9 +84,14 @@ def _apps(fields: list[str], cards: list[int], header: bool) -> None:
                 "used_memory": f"{p.usedGpuMemory >> 20} MiB",
                 "used_gpu_memory": f"{p.usedGpuMemory >> 20} MiB",
             }
-            _row([cells.get(f, "[N/A]") for f in fields], True)
+            _row([cells.get(f, "[N/A]") for f in fields], True, units)
 
 
-def _row(cells: list[str], shown: bool) -> None:
+def _bare(cell: str) -> str:
+    number, _, unit = cell.partition(" ")
+    return number if unit in ("MiB", "MHz", "W", "%") else cell
+
+
+def _row(cells: list[str], shown: bool, units: bool = True) -> None:
     if shown:
-        print(", ".join(cells))  # noqa: T201
+        print(", ".join(cells if units else [_bare(c) for c in cells]))  # noqa: T201

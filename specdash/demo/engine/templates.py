@@ -18,14 +18,14 @@ WEIGHT_BEGIN = "Load weight begin. avail mem={avail:.2f} GB"
 WEIGHT_END = (
     "Load weight end. elapsed={s:.2f} s, type={cls}, avail mem={avail:.2f} GB, mem usage={gb:.2f} GB."
 )
-SHARDS = "Multi-thread loading shards: {pct:3d}% Completed | {done}/{total} [{spent}<{left}, {rate:5.2f}it/s]"
+SHARDS = "Multi-thread loading shards: {pct:3d}% Completed | {done}/{total} [{spent}<{left}, {rate}it/s]"
 KV = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: {tokens}, K size: {gb:.2f} GB, V size: {gb:.2f} GB"
 POOL_END = "Memory pool end. avail mem={avail:.2f} GB"
 GRAPH_BEGIN = (
     "Capture {what} CUDA graph begin. backend={backend}, num_tokens_per_bs={per_bs}, bs={bs}, "
     "avail mem={avail:.2f} GB"
 )
-GRAPH_STEP = "Capturing batches (bs={bs} avail_mem={avail:.2f} GB): {pct:3d}%|{bar}| {done}/{total} [{spent}<{left}, {per:5.2f}s/it]"
+GRAPH_STEP = "Capturing batches (bs={bs} avail_mem={avail:.2f} GB): {pct:3d}%|{bar}| {done}/{total} [{spent}<{left}, {per}s/it]"
 GRAPH_END = (
     "Capture {what} CUDA graph end. elapsed={s:.2f} s, mem usage={gb:.2f} GB, avail mem={avail:.2f} GB."
 )
