@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -30,6 +31,16 @@ def path(folder: str, name: str) -> str:
 def lock_name(kind: str, ident: str) -> str:
     """Abstract unix socket of a run, switch or host lock. Never stale: it goes with the process."""
     return "\0specdash/%d/%s/%s" % (os.getuid(), kind, ident)
+
+
+def run_lock(folder: str) -> str:
+    """What names a run's lock: its folder, so that two base folders never meet."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
+
+
+def mark(run_id: str, folder: str) -> str:
+    """Value of SPECDASH_RUN in the environment of a run's processes: no other run's on this machine."""
+    return "%s:%s" % (run_id, run_lock(folder))
 
 
 def peer(sock: socket.socket) -> Dict[str, int]:

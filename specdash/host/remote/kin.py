@@ -1,7 +1,7 @@
 """Which processes belong to a run, also after its launcher died and they were handed to another parent.
 
 Three marks, any one is enough: descends from the run's root (now, or when last seen), is in the run's own
-session, or carries SPECDASH_RUN=<id> in its environment. Engines that rewrite their title clobber their
+session, or carries SPECDASH_RUN=<mark> in its environment. Engines that rewrite their title clobber their
 environment in /proc, so the last mark alone would miss them; a session alone would miss who calls setsid.
 """
 
@@ -19,8 +19,8 @@ Row = Dict[str, Any]
 class Kin:
     """Membership of one run. `own_session`: the run's root was started as leader of a session of its own."""
 
-    def __init__(self, run_id: str, root: int, start: int, own_session: bool = True) -> None:
-        self.run_id = run_id
+    def __init__(self, mark: str, root: int, start: int, own_session: bool = True) -> None:
+        self.mark = mark
         self.root = root
         self.start = start
         self.own_session = own_session
@@ -53,7 +53,7 @@ class Kin:
 
     def _marked(self, pid: int) -> bool:
         env = procs.environ(pid)
-        return env is not None and env.get(MARK) == self.run_id.encode()
+        return env is not None and env.get(MARK) == self.mark.encode()
 
 
 def living(rows: List[Row]) -> List[Row]:

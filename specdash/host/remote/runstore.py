@@ -145,7 +145,10 @@ def begin(folder: str) -> Dict[str, Any]:
     if found is None:
         raise CallError("not_found", "There is no prepared run in %s." % folder, "")
     aside = ""
-    if found["phase"] == "created" and folders.ask("run", str(found["id"]), {"cmd": "status"}) is None:
+    if (
+        found["phase"] == "created"
+        and folders.ask("run", folders.run_lock(folder), {"cmd": "status"}) is None
+    ):
         if not found.get("attach"):
             try:
                 aside = link_log(str(found.get("log") or ""), folders.path(folder, folders.LOG))
@@ -182,7 +185,8 @@ def record(folder: str) -> Optional[Dict[str, Any]]:
         row = procs.stat(int(said["pid"]))
         alive = row is not None and row["start"] == said.get("start") and row["state"] not in "ZX"
         supervised = (
-            not said.get("ended") and folders.ask("run", str(run["id"]), {"cmd": "status"}) is not None
+            not said.get("ended")
+            and folders.ask("run", folders.run_lock(folder), {"cmd": "status"}) is not None
         )
     elif said["phase"] == "created":
         alive = None
@@ -233,7 +237,7 @@ def command(base: str, ident: str, order: Dict[str, Any]) -> Dict[str, Any]:
     found = record(folder)
     if found is None:
         raise CallError("not_found", "There is no run %s on this host." % ident, "")
-    reply = folders.ask("run", ident, order)
+    reply = folders.ask("run", folders.run_lock(folder), order)
     if reply is not None:
         return reply
     if order.get("cmd") == "status":
@@ -252,7 +256,7 @@ def command(base: str, ident: str, order: Dict[str, Any]) -> Dict[str, Any]:
     spawn_supervisor(folder, "attach")
     until = time.monotonic() + ACKNOWLEDGE_S
     while time.monotonic() < until:
-        reply = folders.ask("run", ident, order)
+        reply = folders.ask("run", folders.run_lock(folder), order)
         if reply is not None:
             return dict(reply, attached=True)
         time.sleep(0.05)

@@ -52,7 +52,7 @@ class Supervisor:
     def start(self) -> bool:
         """Start the engine. False: it could not be started, and events.jsonl says why."""
         env = folders.read_env(self.folder) or dict(os.environb)
-        env[MARK] = self.id.encode()
+        env[MARK] = folders.mark(self.id, self.folder).encode()
         argv = [os.fsencode(part) for part in self.run["argv"]]
         cwd = str(self.run.get("cwd") or os.path.expanduser("~"))
         try:
@@ -130,7 +130,7 @@ class Supervisor:
     subreaper = False
 
     def _adopt_root(self, pid: int, start: int, own: bool) -> None:
-        self.kin = Kin(self.id, pid, start, own)
+        self.kin = Kin(folders.mark(self.id, self.folder), pid, start, own)
         self.gpu = GpuReader()
         self.sampler = Sampler(self.kin, folders.path(self.folder, folders.LOG), self.gpu)
         self.readiness = Readiness(self.folder, self.run, self.events)
@@ -311,7 +311,7 @@ def supervise(folder: str, mode: str) -> int:
     run = journal.load(folders.path(folder, folders.RUN))
     if not isinstance(run, dict):
         return 2
-    lock = folders.hold("run", str(run["id"]))
+    lock = folders.hold("run", folders.run_lock(folder))
     if lock is None:
         return 3
     os.set_inheritable(lock.fileno(), False)
