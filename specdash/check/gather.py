@@ -53,6 +53,8 @@ class Gatherer:
         self.wall_skew_at: float | None = None
         self.problems: list[str] = []
         self.rtt_ms: float | None = None
+        self.stranger = ""
+        """Who serves the target's port, where it is no run of ours."""
         self._auth: dict[str, str] = {}
 
     @property
@@ -160,7 +162,15 @@ class Gatherer:
             self.problems.append(f"processes: {problem.sentence}")
             holder, listed = {}, {}
         pids = {row.get("pid") for row in rows(holder.get("processes"))}
+        here = self.target.address in ("127.0.0.1", "::1", "localhost")
+        if here and holder.get("listening") is False:
+            return  # nothing there: whoever reads this says so
         record = self._record(run, alive=True) if pids else self._record(run)
+        self.stranger = (
+            f"pid {', '.join(str(pid) for pid in sorted(p for p in pids if isinstance(p, int)))}"
+            if pids
+            else "a process that this user cannot see"
+        )
         self.emit(RunsListed((*({"id": ident} for ident in self.host.servers), record)))
         tree = [
             dict(row)

@@ -147,6 +147,9 @@ def _findings(target: Target, gatherer: Gatherer, rules: CheckSettings) -> Itera
         if host.facts and not live:
             yield Finding(State.OK, "servers", "no server runs")
     elif live:
+        if target.kind == "profile" and gatherer.stranger:
+            sentence = f"port {target.port} is served by {gatherer.stranger}, not by a run of {target.name}"
+            yield Finding(State.WARNING, "stranger", sentence, step="Adopt it, or launch the profile.")
         for server in live:
             yield from of_server(server, now, rules, _name(target, server))
     elif target.kind == "profile" and target.settings.expect_running is False:
