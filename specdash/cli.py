@@ -269,9 +269,9 @@ def _interactive(options: dict[str, Any]) -> int:
 
     context = Context(config=options.get("config"), read_only=bool(options.get("read_only")))
     context.settings  # noqa: B018  a bad config file is a sentence here, not a broken screen
-    if find_spec("specdash.tui.app") is None:
+    if find_spec("specdash.tui.start") is None:
         raise UsageError("this build has no dashboard.", "Use: specdash --check")
-    return int(import_module("specdash.tui.app").run(context) or 0)
+    return int(import_module("specdash.tui.start").run(context) or 0)
 
 
 def _soft_streams() -> None:

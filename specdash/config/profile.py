@@ -94,7 +94,7 @@ class Profile(BaseModel):
 
 def load(file: TomlFile) -> Profile:
     """The profile in a file. Raises ConfigError with file, line and key."""
-    profile = load_model(Profile, file)
+    profile = load_model(Profile, file, "SGLang's own options go under [server] or [speculation].")
     for table in TABLES:
         seen: dict[str, str] = {}
         for key, value in getattr(profile, table).items():
@@ -118,7 +118,7 @@ def load(file: TomlFile) -> Profile:
 def plain(value: Any) -> Any:
     """A value as it is launched: `{ bytes = … }` becomes text with surrogates, floats that are whole stay so."""
     if isinstance(value, dict) and set(value) == {"bytes"}:
-        return from_escapes(value["bytes"])
+        return from_escapes(str(value["bytes"]))
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value
@@ -126,7 +126,7 @@ def plain(value: Any) -> Any:
 
 def reference_of(value: Any) -> str:
     """The secret reference that a value is, by `{ ref = … }`; else empty."""
-    return str(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else ""
+    return str(plain(value["ref"])) if isinstance(value, dict) and set(value) == {"ref"} else ""
 
 
 def from_escapes(text: str) -> str:
@@ -150,7 +150,7 @@ def to_escapes(text: str) -> str:
 def _flag_value(file: TomlFile, key: Key, option: str, value: Any) -> None:
     reference = reference_of(value)
     if is_secret_option(option) and value not in (False, ""):
-        if not (is_reference(reference) or is_reference(value)):
+        if not (is_reference(reference) or is_reference(plain(value))):
             raise file.error(key, f'"{dotted(key)}" is a secret, and profiles hold no secrets.', _SECRET_STEP)
         return
     if isinstance(value, dict) and "ref" in value and set(value) == {"ref"} and not is_reference(reference):
@@ -203,7 +203,7 @@ def _env_value(file: TomlFile, name: str, value: Any) -> None:
         raise file.error(key, f'"{name}" cannot be the name of a variable.')
     reference = reference_of(value)
     if is_secret_env(name) and value != "":
-        if not (is_reference(reference) or is_reference(value)):
+        if not (is_reference(reference) or is_reference(plain(value))):
             raise file.error(key, f'"{dotted(key)}" is a secret, and profiles hold no secrets.', _SECRET_STEP)
     elif isinstance(value, bool):
         raise file.error(

@@ -89,6 +89,7 @@ def config_schema() -> dict[str, Any]:
     """JSON Schema (draft 7) of config.toml."""
     schema = _kebab(Settings.model_json_schema(ref_template="#/definitions/{model}"))
     named = {**schema["definitions"]["Host"], "required": ["name"]}
+    schema["definitions"]["Host"].pop("required", None)
     schema["definitions"]["NamedHost"] = named
     schema["properties"]["hosts"] = {
         "description": "Hosts: [hosts.NAME] tables, or [[hosts]] with a name.",

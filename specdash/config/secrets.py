@@ -63,7 +63,8 @@ def resolve(reference: str, environ: Mapping[str, str] | None = None) -> Secret:
     """
     scheme, _, rest = reference.partition(":")
     if not is_reference(reference):
-        raise ConfigError(f'"{scheme}:…" is no secret reference.', f"Use one of {', '.join(SCHEMES)}.")
+        # Not quoted: it may be the secret itself.
+        raise ConfigError("A secret is not given by reference.", f"Use one of {', '.join(SCHEMES)}.")
     if scheme == "env":
         value = (os.environ if environ is None else environ).get(rest)
         if not value:

@@ -27,13 +27,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from specdash.config import paths, sshconfig, tomlfile
-from specdash.config.hosts import Host
+from specdash.config.hosts import LOCAL, Host
 from specdash.config.keys import did_you_mean
 from specdash.config.thresholds import CheckSettings
 from specdash.config.validate import load as load_model
 from specdash.errors import ConfigError, HostUnknown
 
-LOCAL = "local"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 
 
@@ -107,12 +106,15 @@ def _address(name: str, user: str, rest: str) -> Host:
         host = match.group(1) or match.group(3)
         digits = match.group(2) or match.group(4)
         port = int(digits) if digits else None
-    fields: dict[str, Any] = {"name": name, "ssh": host, "user": user}
+    fields: dict[str, Any] = {"name": name, "ssh": host, "user": user or None}
     if port is not None:
         if not 1 <= port <= 65535:
             raise HostUnknown(f'"{name}": {port} is no port.', "Ports go from 1 to 65535.")
         fields["port"] = port
-    return Host(**fields)
+    try:
+        return Host(**fields)
+    except ValueError:
+        raise HostUnknown(f'"{name}" is no address.', "Write [user@]host[:port].") from None
 
 
 def load(path: Path | None = None) -> Settings:
@@ -131,13 +133,22 @@ def load(path: Path | None = None) -> Settings:
     hosts = file.data.get("hosts")
     if isinstance(hosts, list):
         file = _hosts_by_name(file, hosts)
-    settings = load_model(Settings, file)
+    settings = load_model(Settings, _with_names(file))
     settings = settings.model_copy(
         update={"hosts": {name: _named(file, name, host) for name, host in settings.hosts.items()}}
     )
     settings._path = place
     _cross_check(settings, file)
     return settings
+
+
+def _with_names(file: tomlfile.TomlFile) -> tomlfile.TomlFile:
+    """Each host's table with the name of the table as its `name`, which the model needs."""
+    hosts = file.data.get("hosts")
+    if not isinstance(hosts, dict):
+        return file
+    named = {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in hosts.items()}
+    return tomlfile.TomlFile(file.path, {**file.data, "hosts": named}, file.lines)
 
 
 def _hosts_by_name(file: tomlfile.TomlFile, items: list[Any]) -> tomlfile.TomlFile:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdash.config.keys import did_you_mean
+from specdash.config.keys import did_you_mean, nearest
 from specdash.errors import ConfigError
 
 Key = tuple[str | int, ...]
@@ -39,10 +39,13 @@ class TomlFile:
         """A ConfigError that starts with file and line."""
         return ConfigError(f"{self.where(key)}: {sentence}", step)
 
-    def unknown(self, key: Sequence[str | int], known: Iterable[str]) -> ConfigError:
-        """The complaint about a key that means nothing, with the nearest that does."""
-        spelled = dotted(key)
-        return self.error(key, f'unknown key "{spelled}".', did_you_mean(str(key[-1]), known))
+    def unknown(self, key: Sequence[str | int], known: Iterable[str], elsewhere: str = "") -> ConfigError:
+        """The complaint about a key that means nothing, with the nearest that does, or `elsewhere`."""
+        names = list(known)
+        step = (
+            did_you_mean(str(key[-1]), names) if not elsewhere or nearest(str(key[-1]), names) else elsewhere
+        )
+        return self.error(key, f'unknown key "{dotted(key)}".', step)
 
 
 def dotted(key: Sequence[str | int]) -> str:

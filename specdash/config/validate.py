@@ -14,10 +14,13 @@ from specdash.errors import ConfigError
 M = TypeVar("M", bound=BaseModel)
 
 
-def load(model: type[M], file: TomlFile) -> M:
-    """The model that the file describes. Raises ConfigError for the first thing that is off."""
+def load(model: type[M], file: TomlFile, elsewhere: str = "") -> M:
+    """The model that the file describes. Raises ConfigError for the first thing that is off.
+
+    `elsewhere` is what to say of an unknown top key that is near to no known one.
+    """
     spelled: dict[Key, Key] = {}
-    data = _snake(model, file.data, file, (), (), spelled)
+    data = _snake(model, file.data, file, (), (), spelled, elsewhere)
     try:
         return model.model_validate(data)
     except ValidationError as problem:
@@ -31,6 +34,7 @@ def _snake(
     at: Key,
     here: Key,
     spelled: dict[Key, Key],
+    elsewhere: str = "",
 ) -> dict[str, Any]:
     """The same data with field names as Python has them. `spelled` keeps how the operator wrote each."""
     fields = model.model_fields
@@ -38,7 +42,7 @@ def _snake(
     for key, value in data.items():
         written, name = (*at, key), snake(key)
         if name not in fields:
-            raise file.unknown(written, [kebab(f) for f in fields])
+            raise file.unknown(written, [kebab(f) for f in fields], *([] if at else [elsewhere]))
         if name in out:
             raise file.error(written, f'"{dotted(written)}" is given twice, as kebab and as snake.')
         path = (*here, name)

@@ -45,7 +45,9 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
     flags: list[tuple[str, Any]] = []
     secret_flags: dict[str, str] = {}
     for option, value in merged.options.items():
-        reference = reference_of(value) or (str(value) if is_secret_option(option) and value != "" else "")
+        reference = reference_of(value) or (
+            str(plain(value)) if is_secret_option(option) and value != "" else ""
+        )
         if reference:
             secret_flags[option] = reference
         else:
@@ -53,7 +55,7 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
     env: dict[str, str] = {}
     secret_env: dict[str, str] = {}
     for name, value in merged.env.items():
-        reference = reference_of(value) or (str(value) if is_secret_env(name) and value != "" else "")
+        reference = reference_of(value) or (str(plain(value)) if is_secret_env(name) and value != "" else "")
         if reference:
             secret_env[name] = reference
         else:
@@ -119,13 +121,13 @@ def to_tables(spec: LaunchSpec) -> dict[str, Any]:
         options.pop(option, None)
         options[option] = value
     for option, reference in spec.secret_flags.items():
-        options[option] = reference if is_secret_option(option) else {"ref": reference}
+        options[option] = toml_text(reference) if is_secret_option(option) else {"ref": toml_text(reference)}
     for option, value in options.items():
         table, key = key_of(option)
         tables[table][key] = toml_value(value)
     env: dict[str, Any] = {name: toml_text(value) for name, value in spec.env.items()}
     for name, reference in spec.secret_env.items():
-        env[name] = reference if is_secret_env(name) else {"ref": reference}
+        env[name] = toml_text(reference) if is_secret_env(name) else {"ref": toml_text(reference)}
     out.update({name: table for name, table in (*tables.items(), ("env", env)) if table})
     return out
 

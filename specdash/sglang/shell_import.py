@@ -322,7 +322,7 @@ class _Import:
         return any(self._engine_at(words, i) for i in range(at, len(words)))
 
     def _launch(self, words: List[Word]) -> None:
-        at, assigns = 0, True
+        at, assigns, env = 0, True, False
         while True:
             word = words[at]
             name = _base(word.text)
@@ -333,7 +333,13 @@ class _Import:
                 self._set_env(*self._assigned(word))
                 at += 1
                 continue
-            assigns = False
+            if env and word.text.find("=") > 0:
+                # env takes names that a shell would not: 'A.B=1'.
+                variable, _, value = self._text(word, "env").partition("=")
+                self._set_env(variable, Word((Part(value, True),), value))
+                at += 1
+                continue
+            assigns = env = False
             if name in REFUSED:
                 raise UsageError(f"The line uses {name}, which a profile cannot hold.", REFUSED[name])
             at += 1
@@ -349,7 +355,7 @@ class _Import:
                 at += 1
             elif name == "env":
                 at = self._env_command(words, at)
-                assigns = True
+                assigns = env = True
             else:
                 at -= 1
                 while not self._engine_at(words, at):
@@ -377,11 +383,6 @@ class _Import:
                 raise UsageError(
                     f"The line uses env {text}, which a profile cannot hold.", "Write [env] in the profile."
                 )
-        while "=" in words[at].text and not self._engine_at(words, at) and not self._assignment(words[at]):
-            # env takes names that a shell would not: 'A.B=1'.
-            name, _, value = self._text(words[at], "env").partition("=")
-            self._set_env(name, Word((Part(value, True),), value))
-            at += 1
         return at
 
     def _program(self, words: List[Word]) -> None:

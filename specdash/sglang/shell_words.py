@@ -166,7 +166,7 @@ def _brace(command: Command) -> bool:
 
 class _Reader:
     def __init__(self, line: str) -> None:
-        self.line = line.replace("\r\n", "\n")
+        self.line = line
         self.at = 0
 
     def next(self) -> Tuple[str, Any]:
@@ -217,8 +217,10 @@ class _Reader:
         while self.at < len(line):
             if line[self.at] in BLANK:
                 self.at += 1
-            elif line.startswith("\\\n", self.at):
-                self.at += 2
+            elif line.startswith("\r\n", self.at):
+                self.at += 1
+            elif line.startswith(("\\\n", "\\\r\n"), self.at):
+                self.at = line.index("\n", self.at) + 1
             elif line[self.at] == "#":
                 end = line.find("\n", self.at)
                 self.at = len(line) if end < 0 else end
@@ -230,7 +232,7 @@ class _Reader:
         line = self.line
         while self.at < len(line):
             char = line[self.at]
-            if char in BLANK or self._operator():
+            if char in BLANK or self._operator() or line.startswith("\r\n", self.at):
                 break
             if char == "\\":
                 if line.startswith("\\\n", self.at):
@@ -290,9 +292,9 @@ class _Reader:
             return Part(self._until("`", at + 1), quoted, "command")
         follow = line[at + 1 : at + 2]
         if follow == "(":
-            return Part(self._balanced("(", ")"), quoted, "command")
+            return Part(self._balanced("(", ")", quotes="'\""), quoted, "command")
         if follow == "{":
-            return Part(self._balanced("{", "}"), quoted, "variable")
+            return Part(self._balanced("{", "}", quotes="" if quoted else "'\""), quoted, "variable")
         end = at + 1
         if follow and (follow in "?$!#@*-" or follow.isdigit()):
             end += 1
@@ -305,8 +307,11 @@ class _Reader:
         self.at = end
         return Part(line[at + 1 : end], quoted, "variable")
 
-    def _balanced(self, opening: str, closing: str) -> str:
-        """The inside of `$(…)` or `${…}`; quotes and backslashes within it are respected."""
+    def _balanced(self, opening: str, closing: str, quotes: str) -> str:
+        """The inside of `$(…)` or `${…}`; backslashes and `quotes` within it are respected.
+
+        In a `"${…}"` an apostrophe is a plain character, and only `${` nests, not a lone `{`.
+        """
         start = self.at + 2
         depth, at, quote = 1, start, ""
         while at < len(self.line):
@@ -315,9 +320,9 @@ class _Reader:
                 at += 1
             elif quote:
                 quote = "" if char == quote else quote
-            elif char == "'" or (char == '"' and opening == "("):
+            elif char in quotes:
                 quote = char
-            elif char == opening:
+            elif char == opening and (opening == "(" or self.line[at - 1] == "$"):
                 depth += 1
             elif char == closing:
                 depth -= 1
