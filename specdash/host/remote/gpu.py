@@ -71,12 +71,16 @@ class Sampler:
                 self.cond.notify_all()
 
 
+def age_words(age_s: float) -> str:
+    return "%.0f s old (stale)" % age_s
+
+
 def stale(good: Mapping[str, Any], now_boot: float, why: str) -> Dict[str, Any]:
     """The last good sample with its age, when there is no newer answer. Never drawn as live."""
     if not good:
         return blank_sample(why + ".", "stuck", now_boot)
     age = max(0.0, now_boot - good["t_boot"])
-    sentence = "%s; what is shown is %.0f s old (stale)." % (why.rstrip("."), age)
+    sentence = "%s; what is shown is %s." % (why.rstrip("."), age_words(age))
     return dict(good, age_s=age, problem=sentence, category="stale")
 
 

@@ -191,18 +191,8 @@ class Board:
 
 
 def host_memory() -> Dict[str, Any]:
-    """{host_memory_total_mib, host_memory_available_mib}: what a GPU with unified memory shares."""
-    return meminfo(gpu_who.read("/proc/meminfo"))
-
-
-def meminfo(text: str) -> Dict[str, Any]:
-    found = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(":")
-        key = {"MemTotal": "host_memory_total_mib", "MemAvailable": "host_memory_available_mib"}.get(name)
-        if key:
-            found[key] = int(rest.split()[0]) / 1024
-    return found
+    """What a GPU with unified memory shares; see `smi_text.meminfo`."""
+    return smi_text.meminfo(gpu_who.read("/proc/meminfo"))
 
 
 def _library_version() -> str:

@@ -189,10 +189,44 @@ def occupancy(gpu: Mapping[str, Any]) -> str:
     return "in use, processes hidden" if used > HIDDEN_ABOVE_MIB else "free"
 
 
+def board(
+    text: str, query: Sequence[str], apps_text: Optional[str] = None, meminfo_text: str = ""
+) -> Dict[str, Any]:
+    """A sample like the agent's from texts alone: gpus (None: cannot be told), problem, category, and more.
+
+    `apps_text`: rows of `gpu_uuid,pid,process_name,used_memory`, as one file; None: not asked.
+    """
+    found = gpus(text, query)
+    told = diagnose(text)
+    if apps_text is not None:
+        attach_all(found, apps(apps_text, ["gpu_uuid", "pid", "process_name", "used_memory"]))
+    sample: Dict[str, Any] = dict(told, gpus=found or None)
+    sample["problem"] = told.get("sentence", "") or " ".join(g["problem"] for g in found if g["problem"])
+    sample["category"] = told.get("category", "") or ("gpu_lost" if sample["problem"] else "")
+    if any(g["memory_kind"] == "unified" for g in found):
+        sample.update(meminfo(meminfo_text))
+    return sample
+
+
+def meminfo(text: str) -> Dict[str, Any]:
+    """/proc/meminfo → host_memory_total_mib, host_memory_available_mib and `host_memory` in words.
+
+    What a GPU with unified memory shares with the host: shown in place of its own, labelled.
+    """
+    found: Dict[str, Any] = {}
+    for name, kb in re.findall(r"(?m)^(MemTotal|MemAvailable):\s+(\d+)", text):
+        found["host_memory_%s_mib" % name[3:].lower()] = int(kb) / 1024
+    total = found.get("host_memory_total_mib")
+    if total is not None:
+        found["host_memory"] = "host memory %.1f GiB total" % (total / 1024)
+    return found
+
+
 def diagnose(text: str, kernel: str = "") -> Dict[str, Any]:
     """What an error text of nvidia-smi or NVML means; {} when it names no fault known here.
 
-    `kernel` is `/proc/driver/nvidia/version`. Keys: category, sentence, step, and versions or bus_ids.
+    `kernel` is `/proc/driver/nvidia/version`. Keys: category, sentence, step, and versions or bus_ids;
+    `launch` ("block" or "warn"): what it means for a new launch. Servers that run are not touched by it.
     """
     both = text + "\n" + kernel
     if re.search(r"Driver/library version mismatch", text, re.I):
@@ -201,6 +235,7 @@ def diagnose(text: str, kernel: str = "") -> Dict[str, Any]:
         told = "NVML library is %s, the loaded kernel module is %s" % (library or "?", module or "?")
         return {
             "category": "driver_mismatch",
+            "launch": "block",
             "sentence": "The NVIDIA driver was updated under the running module: %s." % told,
             "step": "Servers that run go on; a new one cannot start. Reboot, or unload and reload the module.",
             "versions": {"library": library, "kernel_module": module},
@@ -209,6 +244,7 @@ def diagnose(text: str, kernel: str = "") -> Dict[str, Any]:
         buses = _buses(text)
         return {
             "category": "gpu_lost",
+            "launch": "warn",
             "sentence": "GPU at %s is lost: the driver cannot reach it."
             % (", ".join(buses) or "unknown bus id"),
             "step": "A launch over this GPU fails. Look for Xid in the kernel log; a reboot or reset is needed.",
