@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdash.host.remote import gpu, smi_text
+from specdash.host.remote import gpu, gpu_faults, rocm_text, smi_text
 from tests.cases.adapter import Answer, Case, answers
 
 NAMES = {"mem_used": "memory_used_mib", "mem_total": "memory_total_mib", "util": "utilisation_pct", "power": "power_w",
@@ -17,7 +17,7 @@ def table(case: Case) -> Answer:
     meminfo = "".join(f"{k.replace('_kB', '')}: {v} kB\n" for k, v in memory.items())
     apps = texts[1] if len(texts) > 1 else None
     board = smi_text.board(texts[0], smi_text.query_fields(queries[0]), apps, meminfo)
-    found = smi_text.rocm(texts[0]) if case.kind == "rocm_smi" else board["gpus"] or []
+    found = rocm_text.rocm(texts[0]) if case.kind == "rocm_smi" else board["gpus"] or []
     return {
         "gpus": [{name: g[key] for name, key in NAMES.items()} for g in found] or None,
         "memory_kind": found[0]["memory_kind"] if found else "",
@@ -46,7 +46,7 @@ def polls(case: Case) -> Answer | None:
 def tool(case: Case) -> Answer | None:
     result = case.json()
     text = "\n".join(str(result.get(key) or "") for key in ("stdout", "stderr", "output"))
-    told = smi_text.diagnose(text, str(result.get("proc_driver_nvidia_version") or ""))
+    told = gpu_faults.diagnose(text, str(result.get("proc_driver_nvidia_version") or ""))
     if not told:
         return None
     buses = told.get("bus_ids") or [None]

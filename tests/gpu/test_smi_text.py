@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdash.host.remote import smi_text
+from specdash.host.remote import gpu_faults, rocm_text, smi_text
 
 QUERY = smi_text.query_fields(
     "index,name,memory.used,memory.total,utilization.gpu,power.draw,temperature.gpu"
@@ -90,18 +90,18 @@ def test_apps_are_matched_to_cards_by_what_was_asked() -> None:
 
 
 def test_driver_mismatch_names_both_versions() -> None:
-    told = smi_text.diagnose(
+    told = gpu_faults.diagnose(
         "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.107\n",
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\n",
     )
     assert told["category"] == "driver_mismatch"
     assert told["versions"] == {"library": "550.107", "kernel_module": "550.90.07"}
-    dmesg = smi_text.diagnose(
+    dmesg = gpu_faults.diagnose(
         "Driver/library version mismatch",
         "NVRM: API mismatch: the client has the version 535.183, but\nNVRM: this kernel module has the version 535.161.",
     )
     assert dmesg["versions"] == {"library": "535.183", "kernel_module": "535.161"}
-    opened = smi_text.diagnose(
+    opened = gpu_faults.diagnose(
         "Driver/library version mismatch", "Open Kernel Module for x86_64  580.65.06  Release"
     )
     assert opened["versions"] == {"library": None, "kernel_module": "580.65.06"}
@@ -116,14 +116,14 @@ def test_driver_mismatch_names_both_versions() -> None:
     ],
 )
 def test_lost_card_is_named_by_its_bus(text: str) -> None:
-    told = smi_text.diagnose(text)
+    told = gpu_faults.diagnose(text)
     assert told["category"] == "gpu_lost" and told["bus_ids"] == ["0000:0B:00.0"]
 
 
 def test_a_field_that_is_unknown_is_named() -> None:
     text = 'Field "clocks_event_reasons.active" is not a valid field to query.\n'
-    assert smi_text.invalid_fields(text) == ["clocks_event_reasons.active"]
-    assert smi_text.diagnose(text) == {}
+    assert gpu_faults.invalid_fields(text) == ["clocks_event_reasons.active"]
+    assert gpu_faults.diagnose(text) == {}
 
 
 def test_throttle_words_leave_idle_out() -> None:
@@ -135,10 +135,10 @@ def test_throttle_words_leave_idle_out() -> None:
 
 def test_rocm_bytes_become_mib_from_json_and_csv() -> None:
     as_json = '{"card0": {"GPU use (%)": "7", "VRAM Total Memory (B)": "1048576000", "VRAM Total Used Memory (B)": "N/A"}, "system": {"v": "1"}}'
-    gpu = smi_text.rocm("WARNING: low power\n" + as_json)[0]
+    gpu = rocm_text.rocm("WARNING: low power\n" + as_json)[0]
     assert (gpu["memory_total_mib"], gpu["memory_used_mib"], gpu["utilisation_pct"]) == (1000, None, 7)
     table = "device,GPU use (%),VRAM Total Memory (B),VRAM Total Used Memory (B)\ncard1,0,2097152,1048576\n\n"
-    gpu = smi_text.rocm(table)[0]
+    gpu = rocm_text.rocm(table)[0]
     assert (gpu["index"], gpu["memory_total_mib"], gpu["memory_used_mib"], gpu["power_w"]) == (1, 2, 1, None)
 
 
@@ -148,5 +148,5 @@ def test_any_text_gives_no_error_and_no_made_up_number(text: str) -> None:
         used = gpu["memory_used_mib"]
         assert used is None or isinstance(used, float)
     smi_text.apps(text, smi_text.APP_FIELDS)
-    smi_text.diagnose(text)
-    smi_text.rocm(text)
+    gpu_faults.diagnose(text)
+    rocm_text.rocm(text)

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import gpu_nvml, gpu_smi, gpu_who, smi_text
+from . import gpu_faults, gpu_nvml, gpu_smi, gpu_who, smi_text
 
 PCIE_EVERY_S = 10.0
 RETRY_S = 10.0
@@ -116,7 +116,7 @@ class Board:
         kernel = gpu_who.read("/proc/driver/nvidia/version")
         if code == gpu_nvml.MISMATCH:
             text += "\nDriver/library version mismatch\nNVML library version: %s" % _library_version()
-        told = smi_text.diagnose(text, kernel)
+        told = gpu_faults.diagnose(text, kernel)
         if not told:
             line = next((line.strip() for line in text.splitlines() if line.strip()), "no answer")
             return self._remember("GPUs cannot be read: %s" % line[:300], "failed", source)

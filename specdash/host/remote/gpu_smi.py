@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional
 
-from . import smi_text
+from . import gpu_faults, smi_text
 
 PLACES = (
     "/usr/bin",
@@ -110,14 +110,14 @@ class Smi:
 
     def _adapt(self, text: str) -> bool:
         """Drop what this nvidia-smi does not know, or the card it cannot reach; True: try again."""
-        unknown = [f for f in smi_text.invalid_fields(text) if f in self.query]
+        unknown = [f for f in gpu_faults.invalid_fields(text) if f in self.query]
         for field in unknown:
             older = OLDER.get(field)
             at = self.query.index(field)
             self.query[at : at + 1] = [older] if older else []
         if unknown:
             return True
-        lost = smi_text.diagnose(text).get("bus_ids")
+        lost = gpu_faults.diagnose(text).get("bus_ids")
         others = [] if self.only or not lost else [b for b in bus_ids() if not same_bus(b, lost)]
         self.only = ",".join(others) or self.only
         return bool(others)
@@ -167,7 +167,7 @@ class Smi:
         except subprocess.TimeoutExpired:
             self._kill(p)
             return
-        if p.returncode == 0 and not smi_text.diagnose(out):
+        if p.returncode == 0 and not gpu_faults.diagnose(out):
             self.apps = smi_text.apps(out, APPS)
 
     def _kill(self, p: subprocess.Popen[bytes]) -> None:

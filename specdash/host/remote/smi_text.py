@@ -1,4 +1,4 @@
-"""What `nvidia-smi` and `rocm-smi` print, as plain data. Pure: text in, dicts out, no I/O, no clock.
+"""What `nvidia-smi` prints, as plain data. Pure: text in, dicts out, no I/O, no clock.
 
 A GPU is a dict with the keys of `monitor.state.Gpu` (see `blank`). A field that the tool could not tell is
 None by itself and never blanks the others. Used by the sampler on the host, by `explain` and by tests.
@@ -8,9 +8,10 @@ Run under Python 3.8, standard library only.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+
+from .gpu_faults import diagnose
 
 Gpu = Dict[str, Any]
 
@@ -74,8 +75,6 @@ REASONS = (
 
 _SCALE = {"kib": 1 / 1024, "mib": 1.0, "gib": 1024.0, "kb": 1 / 1024, "mb": 1.0, "gb": 1024.0}
 _NUMBER = re.compile(r"^([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([A-Za-z%°]*)\s*$")
-_BUS = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])")
-_VERSION = r"(\d+(?:\.\d+)+)"
 
 
 def blank(index: int) -> Gpu:
@@ -222,93 +221,6 @@ def meminfo(text: str) -> Dict[str, Any]:
     return found
 
 
-def diagnose(text: str, kernel: str = "") -> Dict[str, Any]:
-    """What an error text of nvidia-smi or NVML means; {} when it names no fault known here.
-
-    `kernel` is `/proc/driver/nvidia/version`. Keys: category, sentence, step, and versions or bus_ids;
-    `launch` ("block" or "warn"): what it means for a new launch. Servers that run are not touched by it.
-    """
-    both = text + "\n" + kernel
-    if re.search(r"Driver/library version mismatch", text, re.I):
-        library = _first(r"(?:NVML library|client)[^\n]{0,40}?\b" + _VERSION, both)
-        module = _first(r"(?i)kernel module[^\n]{0,40}?\b" + _VERSION, both)
-        told = "NVML library is %s, the loaded kernel module is %s" % (library or "?", module or "?")
-        return {
-            "category": "driver_mismatch",
-            "launch": "block",
-            "sentence": "The NVIDIA driver was updated under the running module: %s." % told,
-            "step": "Servers that run go on; a new one cannot start. Reboot, or unload and reload the module.",
-            "versions": {"library": library, "kernel_module": module},
-        }
-    if re.search(r"GPU is lost|fallen off the bus|Unable to determine the device handle", text, re.I):
-        buses = _buses(text)
-        return {
-            "category": "gpu_lost",
-            "launch": "warn",
-            "sentence": "GPU at %s is lost: the driver cannot reach it."
-            % (", ".join(buses) or "unknown bus id"),
-            "step": "A launch over this GPU fails. Look for Xid in the kernel log; a reboot or reset is needed.",
-            "bus_ids": buses,
-        }
-    if re.search(
-        r"couldn't communicate with the NVIDIA driver|No devices were found|Driver Not Loaded", text
-    ):
-        return {
-            "category": "no_driver",
-            "sentence": "nvidia-smi is there, but no NVIDIA driver answers or it has no device.",
-            "step": "Look at `lsmod | grep nvidia` and, in a container, at how GPUs are handed to it.",
-        }
-    if re.search(r"Insufficient Permissions", text):
-        return {
-            "category": "denied",
-            "sentence": "This user may not ask the NVIDIA driver.",
-            "step": "Check the permissions of /dev/nvidiactl and /dev/nvidia*.",
-        }
-    return {}
-
-
-def invalid_fields(text: str) -> List[str]:
-    """Query fields that this nvidia-smi does not know, from its own error sentence."""
-    return re.findall(r'Field "([^"]+)" is not a valid field', text)
-
-
-def rocm(text: str) -> List[Gpu]:
-    """GPUs from `rocm-smi … --json` or `--csv`; bytes become MiB."""
-    try:
-        data = json.loads(text[text.index("{") :])
-        cards = [(k, v) for k, v in data.items() if isinstance(v, dict) and k.startswith("card")]
-    except ValueError:
-        table = csv.DictReader(line for line in text.splitlines() if "," in line)
-        cards = [
-            (row.get("device") or "", row) for row in table if (row.get("device") or "").startswith("card")
-        ]
-    return [_rocm_gpu(name, {str(k): str(v) for k, v in card.items()}) for name, card in cards]
-
-
-def _rocm_gpu(card: str, cells: Mapping[str, str]) -> Gpu:
-    gpu = blank(int(re.sub(r"\D", "", card) or 0))
-    told = {key.lower(): value for key, value in cells.items()}
-
-    def pick(*needles: str) -> Optional[float]:
-        for key, value in told.items():
-            if all(n in key for n in needles) and number(value) is not None:
-                return number(value)
-        return None
-
-    total, used = pick("vram total memory (b)"), pick("vram total used memory (b)")
-    gpu["memory_total_mib"] = None if total is None else total / 1048576
-    gpu["memory_used_mib"] = None if used is None else used / 1048576
-    gpu["utilisation_pct"] = pick("gpu use (%)")
-    gpu["power_w"] = pick("power (w)")
-    gpu["temperature_c"] = pick("temperature", "junction")
-    if gpu["temperature_c"] is None:
-        gpu["temperature_c"] = pick("temperature", "edge")
-    gpu["uuid"] = told.get("unique id", "")
-    gpu["name"] = told.get("card series") or told.get("card model", "")
-    gpu["memory_kind"] = "own" if total else ""
-    return gpu
-
-
 def _gpu(row: Mapping[str, str], position: int) -> Gpu:
     index = next((number(row[k]) for k in ("index", "gpu_index") if k in row), None)
     gpu = blank(position if index is None else int(index))
@@ -357,13 +269,3 @@ def _same(gpu: Mapping[str, Any], app: Mapping[str, Any]) -> bool:
 
 def _field(text: str) -> str:
     return re.sub(r"\s*\[[^\]]*\]\s*$", "", text.strip()).lower()
-
-
-def _first(pattern: str, text: str) -> Optional[str]:
-    found = re.search(pattern, text)
-    return found.group(1) if found else None
-
-
-def _buses(text: str) -> List[str]:
-    glued = re.sub(r"GPU\s*(?=[0-9a-fA-F]{4,8}:)", "GPU ", text)
-    return list(dict.fromkeys(_BUS.findall(glued)))
