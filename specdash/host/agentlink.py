@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+from specdash.errors import HttpError
 from specdash.host import http
 from specdash.host.link import HttpRequest, HttpResponse, Json, TailChunk, TailPosition
 from specdash.host.mux import Mux
@@ -50,9 +51,14 @@ class AgentLink:
         return self._mux.sample(kind, interval_s, params)
 
     async def http(self, request: HttpRequest, *, timeout: float = 5.0) -> HttpResponse:
+        self._mux.check()
         if self._route.via != http.AGENT:
             try:
                 return await http.fetch(self._route, request, timeout)
+            except HttpError:
+                # A connection that broke because the whole link broke says nothing about the engine.
+                self._mux.check()
+                raise
             except http.ForwardingForbidden:
                 # The server's administrator said no: for good, and not the engine's fault.
                 self._route = http.AgentRoute()

@@ -49,7 +49,7 @@ class _Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self._writable.set()
         code = self._process.get_returncode() if self._process is not None else None
-        self._session.ended(f"the agent ended with code {code}")
+        self._session.exited(f"the agent ended with code {code}")
         self.exited.set()
 
     def pause_writing(self) -> None:

@@ -38,6 +38,8 @@ class _Tail(_Stream):
     def __init__(self) -> None:
         super().__init__()
         self.chunks: deque[TailChunk] = deque()
+        self.held = 0
+        """Bytes in `chunks`: what the window allows, unless the other side does not keep to it."""
 
 
 class _Sample(_Stream):
@@ -104,6 +106,11 @@ class Mux:
             stream.changed.set()
         self.ended.set()
 
+    def check(self) -> None:
+        """Raises LinkLost when the channel is gone."""
+        if self._lost is not None:
+            raise self._error()
+
     def _error(self) -> LinkLost:
         assert self._lost is not None
         return LinkLost(self._lost.sentence, self._lost.step)
@@ -113,6 +120,9 @@ class Mux:
         if kind == "chunk":
             tail = self._tails.get(key)
             if tail is not None:
+                tail.held += len(payload)
+                if tail.held > wire.TAIL_WINDOW + wire.MAX_PAYLOAD:
+                    raise wire.ProtocolError("more log bytes than were asked for")
                 tail.chunks.append(
                     TailChunk(
                         data=payload,
@@ -155,8 +165,7 @@ class Mux:
 
     async def _send(self, header: dict[str, Json], blob: bytes = b"") -> None:
         for frame in wire.pieces(header, blob):
-            if self._lost is not None:
-                raise self._error()
+            self.check()
             self._transport.write(frame)
             await self._transport.drain()
 
@@ -174,8 +183,7 @@ class Mux:
         blob: bytes = b"",
     ) -> dict[str, Json]:
         """See Link.call."""
-        if self._lost is not None:
-            raise self._error()
+        self.check()
         key = next(self._ids)
         future: asyncio.Future[dict[str, Json]] = asyncio.get_running_loop().create_future()
         self._calls[key] = future
@@ -216,6 +224,7 @@ class Mux:
             while True:
                 while tail.chunks:
                     chunk = tail.chunks.popleft()
+                    tail.held -= len(chunk.data)
                     yield chunk
                     owed += len(chunk.data)
                     if owed >= wire.TAIL_WINDOW // 4:
@@ -254,8 +263,7 @@ class Mux:
 
     async def ping(self) -> float:
         """Round trip to the agent's reading thread in milliseconds."""
-        if self._lost is not None:
-            raise self._error()
+        self.check()
         key = next(self._ids)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pings[key] = future

@@ -12,6 +12,7 @@ from specdash.host.link import Json
 from specdash.host.mux import Mux, Transport
 
 _KEEP_STDERR = 4096
+_LAST_WORDS_S = 1.0
 
 
 class Session:
@@ -23,6 +24,7 @@ class Session:
         self.mux: Mux | None = None
         self.stderr = b""
         self.ended_why = ""
+        self._closed = False
         self._output = bytearray()
         self._greeted: asyncio.Future[bootstrap.Greeting] = asyncio.get_running_loop().create_future()
 
@@ -44,11 +46,17 @@ class Session:
 
     def ended(self, why: str) -> None:
         """The channel closed. `why` is a phrase without a full stop."""
-        self.ended_why = self.ended_why or why
+        self._closed = True
+        why = self.ended_why = self.ended_why or why
         if self.mux is not None:
             tail = self.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             self.mux.lost(why + (f" ({tail[0][:200]})" if tail else ""))
         self._fail(self._no_agent(why))
+
+    def exited(self, why: str) -> None:
+        """The program ended; what it said last may still be on its way, so the end comes with the channel's."""
+        self.ended_why = self.ended_why or why
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self.ended, why)
 
     def _fail(self, error: LinkError) -> None:
         if not self._greeted.done():
@@ -74,7 +82,7 @@ class Session:
         mux.start()
         if greeting.rest:
             mux.feed(greeting.rest)
-        if self.ended_why:
+        if self._closed:
             mux.lost(self.ended_why)
         return mux
 

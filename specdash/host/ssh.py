@@ -45,10 +45,10 @@ class _Channel(asyncssh.SSHClientSession[bytes]):
             self._session.data(data)
 
     def exit_status_received(self, status: int) -> None:
-        self._session.ended(f"it ended with code {status}")
+        self._session.exited(f"it ended with code {status}")
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
-        self._session.ended(f"it was ended by SIG{signal}")
+        self._session.exited(f"it was ended by SIG{signal}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._writable.set()

@@ -27,7 +27,7 @@ from specdash.host.remote import follow, wire
 from specdash.host.remote.outbox import Closed, Outbox
 
 MODULES = ("hostinfo", "files", "children", "nethttp", "pyrun", "procs", "runs", "gpu")
-WORKERS = 16
+WORKERS = 32
 MAX_WAITING = 256
 MAX_STREAMS = 64
 POLL_S = 0.1
@@ -78,8 +78,8 @@ class Agent:
         self._out = Outbox(out_fd, self.quit)
         self._calls, self._samples, self._missing = load()
         self._waiting: "queue.Queue[Tuple[int, str, Dict[str, Any], bytes]]" = queue.Queue(MAX_WAITING)
-        self._idle = 0
         self._workers = 0
+        self._outstanding = 0
         self._running: Dict[int, threading.Event] = {}
         self._streams: Dict[int, Stream] = {}
         self._lock = threading.Lock()
@@ -104,7 +104,10 @@ class Agent:
             pass
         except wire.ProtocolError as error:
             sys.stderr.write("agent: %s\n" % error)
-        self.quit()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            self.quit()
 
     def quit(self) -> None:
         """Ends this process and the commands it still runs."""
@@ -118,7 +121,7 @@ class Agent:
 
     def _watch_silence(self) -> None:
         while time.monotonic() - self._heard < wire.SILENCE_S:
-            time.sleep(5)
+            time.sleep(min(5.0, wire.SILENCE_S / 4))
         self.quit()
 
     # ---- dispatch (reading thread) ----
@@ -144,7 +147,10 @@ class Agent:
     def _enqueue(self, key: int, method: str, params: Dict[str, Any], blob: bytes) -> None:
         with self._lock:
             self._running[key] = threading.Event()
-            if not self._idle and self._workers < WORKERS:
+            # Counted from here on, not from when a worker wakes up: no call waits behind a long one while
+            # another worker could be had.
+            self._outstanding += 1
+            if self._outstanding > self._workers and self._workers < WORKERS:
                 self._workers += 1
                 _thread(self._work)
         try:
@@ -152,6 +158,7 @@ class Agent:
         except queue.Full:
             with self._lock:
                 self._running.pop(key, None)
+                self._outstanding -= 1
             self._error(key, wire.CallError("busy", "the agent has %d calls waiting" % MAX_WAITING))
 
     def _cancel(self, key: int) -> None:
@@ -168,11 +175,8 @@ class Agent:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             key, method, params, blob = self._waiting.get()
             with self._lock:
-                self._idle -= 1
                 cancelled = self._running.get(key)
             try:
                 if cancelled is not None and not cancelled.is_set():
@@ -183,6 +187,7 @@ class Agent:
             finally:
                 with self._lock:
                     self._running.pop(key, None)
+                    self._outstanding -= 1
 
     def _answer(self, key: int, method: str, params: Dict[str, Any], blob: bytes) -> None:
         try:
