@@ -258,22 +258,32 @@ def _item(name: str, flag: Flag, item: Any) -> List[FlagProblem]:
     if bounds is not None and isinstance(number, (int, float)) and not bounds[0] < number < bounds[1]:
         sentence = "{} wants {}, not {}.".format(name, bounds[2], text)
         out.append(FlagProblem(name, "out_of_range", "block", sentence, category="flag_value"))
-    if flag.type not in ("str", "int", "float", "bool", "json"):
+    if flag.type not in ("str", "int", "float", "bool", "json", *CONVERTERS):
         out.append(_not_checked(name, "SGLang reads the value with its own {}".format(flag.type)))
     return out
+
+
+CONVERTERS = ("human_readable_int", "nullable_str", "json_list_type")
+"""SGLang's own converters whose rules are known here; any other is *not checked*."""
+_SUFFIXED = re.compile(r"\s*(?:\d+(?:\.\d+)?[kMGT]|\d+[KMGT]i)\s*\Z")
 
 
 def _typed(kind: str, text: str) -> Tuple[Any, str]:
     """(the value as that type, "") or (None, what was wanted)."""
     try:
-        if kind == "int":
+        if kind == "int" or (kind == "human_readable_int" and not _SUFFIXED.match(text)):
             return int(text), ""
         if kind == "float":
             return float(text), ""
-        if kind == "json":
+        if kind in ("json", "json_list_type"):
             json.loads(text)
     except (ValueError, RecursionError):
-        return None, {"int": "a whole number", "float": "a number", "json": "JSON"}[kind]
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "human_readable_int": "a number like 8192 or 8k",
+        }
+        return None, words.get(kind, "JSON")
     return text, ""
 
 

@@ -1,0 +1,148 @@
+"""Reading algorithms from every shape; what cannot be read is unknown, never none."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdash.sglang import algorithms, plugins, reading
+from specdash.sglang.tree import DictTree
+from tests.sglang_static import trees
+
+
+def test_absent_speculation_is_not_a_broken_install() -> None:
+    found = algorithms.read(trees.tree(server_args="class ServerArgs:\n    pass\n"))
+    assert (found.names, found.style, found.unread) == ((), "absent", ())
+
+
+def test_a_missing_file_beside_a_speculation_flag_is_unknown() -> None:
+    found = algorithms.read(trees.tree(server_args=trees.ARGPARSE))
+    assert found.names is None and found.unread
+
+
+@pytest.mark.parametrize(
+    ("parts", "names", "aliases", "style"),
+    [
+        ({"spec_info": trees.INT_ENUM}, ("EAGLE", "EAGLE3"), {}, "int_enum"),
+        ({"spec_info": trees.REGISTERED}, ("EAGLE", "NGRAM"), {"NEXTN": "EAGLE"}, "register_calls"),
+        (
+            {"spec_info": trees.ENUM_AND_REGISTRY, "spec_registry": trees.REGISTRY, "hook": trees.HOOK},
+            ("EAGLE", "EAGLE3"),
+            {"NEXTN": "EAGLE"},
+            "enum_plus_registry",
+        ),
+    ],
+)
+def test_shapes(parts: dict[str, str], names: tuple[str, ...], aliases: dict[str, str], style: str) -> None:
+    found = algorithms.read(trees.tree(**parts))
+    assert (found.names, found.aliases, found.style) == (names, aliases, style)
+    assert "NONE" in found.members
+    assert all(found.where(name).startswith("sglang/srt/speculative/spec_info.py:") for name in names)
+
+
+def test_an_alias_whose_target_no_file_tells_is_kept_without_one() -> None:
+    found = algorithms.read(trees.tree(spec_info=trees.ENUM_AND_REGISTRY, spec_registry=trees.REGISTRY))
+    assert found.aliases == {"NEXTN": None}
+
+
+def test_a_definition_that_moved_within_the_tree_is_followed() -> None:
+    files = {
+        "sglang/srt/speculative/spec_info.py": b"from sglang.srt.speculative.kinds import SpeculativeAlgorithm\n",
+        "sglang/srt/speculative/kinds.py": trees.INT_ENUM.encode(),
+    }
+    found = algorithms.read(DictTree(files))
+    assert found.names == ("EAGLE", "EAGLE3")
+    assert found.where("EAGLE").startswith("sglang/srt/speculative/kinds.py:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def broken(:\n",
+        "x = 1\n",
+        "class SpeculativeAlgorithm:\n    pass\n",
+        "\0",
+        "(" * 3000,
+        "-" * 100000 + "1",
+    ],
+)
+def test_unreadable_is_unknown_and_says_why(text: str) -> None:
+    found = algorithms.read(trees.tree(spec_info=text, server_args=trees.COLLECTED))
+    assert found.names is None
+    assert found.unread[0].reason
+
+
+def test_a_name_built_at_run_time_makes_the_list_incomplete() -> None:
+    text = trees.REGISTERED + "\nSpeculativeAlgorithm.register(make_name())\n"
+    read = reading.read(
+        trees.tree(
+            spec_info=text,
+            server_args=trees.ARGPARSE.replace('choices=["EAGLE", "EAGLE3", "NEXTN"]', "help='x'"),
+        )
+    )
+    assert read.names == ("EAGLE", "NGRAM")
+    assert reading.judge_algorithm(read, "OTHER")[0] == "not_checked"
+
+
+PLUGIN = {
+    "fast_spec-1.0.dist-info/entry_points.txt": b"[sglang.srt.plugins]\nfast = fast_spec.plugin:setup\n",
+    "fast_spec/__init__.py": b"",
+    "fast_spec/plugin.py": b"def setup():\n    from fast_spec import kinds\n",
+    "fast_spec/kinds.py": (
+        b"from sglang.srt.speculative.spec_info import SpeculativeAlgorithm as Kinds\n"
+        b'NAME = "FAST"\n'
+        b"@Kinds.register(NAME, supports_overlap=True)\n"
+        b"def factory(server_args):\n    return None\n"
+    ),
+}
+
+
+def test_plugin_algorithms_are_read_without_importing_them() -> None:
+    (plugin,) = plugins.read([DictTree(PLUGIN)])
+    assert plugin.algorithms == ("FAST",) and plugin.enabled and not plugin.dynamic
+    assert plugin.evidence == ("fast_spec/kinds.py:3",)
+
+
+def test_plugins_count_only_where_sglang_loads_them() -> None:
+    read = reading.read(trees.NEWEST, [DictTree(PLUGIN)])
+    assert read.names == ("EAGLE", "EAGLE3", "FAST")
+    left_out = reading.read(trees.NEWEST, [DictTree(PLUGIN)], enabled_plugins="other")
+    assert left_out.names == ("EAGLE", "EAGLE3")
+    status, category, sentence, _ = reading.judge_algorithm(left_out, "fast")
+    assert (status, category) == ("block", "unknown_algorithm") and "SGLANG_PLUGINS" in sentence
+
+
+def test_a_plugin_with_a_dynamic_name_or_no_files_leaves_unknown_names_open() -> None:
+    dynamic = {**PLUGIN, "fast_spec/kinds.py": PLUGIN["fast_spec/kinds.py"].replace(b'"FAST"', b"make()")}
+    gone = {"fast_spec-1.0.dist-info/entry_points.txt": PLUGIN["fast_spec-1.0.dist-info/entry_points.txt"]}
+    for files in (dynamic, gone):
+        read = reading.read(trees.NEWEST, [DictTree(files)])
+        assert reading.judge_algorithm(read, "FAST")[0] == "not_checked"
+        assert any("deep probe" in u.reason for u in read.unread)
+
+
+def test_judging_names() -> None:
+    read = reading.read(trees.NEWEST)
+    assert reading.judge_algorithm(read, "nextn")[0] == "ok"
+    assert reading.judge_algorithm(read, "NONE")[0] == "block"
+    status, category, _, near = reading.judge_algorithm(read, "EAGEL3")
+    assert (status, category, near[0]) == ("block", "unknown_algorithm", "EAGLE3")
+
+
+def test_the_reading_survives_its_json() -> None:
+    read = reading.read(trees.NEWEST, [DictTree(PLUGIN)])
+    data = reading.as_json(read)
+    assert reading.as_json(reading.from_json(data)) == data
+    assert data["version"] == "0.5.23"
+    assert data["algorithm_notes"]["EAGLE3"]["draft"] == "needs"
+    assert data["algorithm_notes"]["FAST"] == {"evidence": "", "from_plugin": True, "known": False}
+
+
+def test_theory_answers_with_evidence() -> None:
+    answers = {a.technique: a for a in reading.read(trees.NEWEST).theory}
+    assert answers["EAGLE 3"].status == "in_build" and answers["EAGLE 3"].evidence[0].endswith(
+        "spec_info.py:7"
+    )
+    assert answers["Medusa"].status == "not_in_build"
+    assert answers["MTP / NextN (multi-token prediction)"].status == "in_build"
+    broken = {a.status for a in reading.read(trees.tree(spec_info="x = 1\n")).theory}
+    assert broken == {"unknown"}
