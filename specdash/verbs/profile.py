@@ -83,11 +83,12 @@ def _list(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.config import inherit
     from specdash.control import profiles
 
+    settings = context.settings
     rows: list[dict[str, Any]] = []
     for name, path in inherit.names().items():
         row: dict[str, Any] = {"name": name, "path": str(path), "problem": None}
         try:
-            found = profiles.load(name, context.settings)
+            found = profiles.load(name, settings)
         except SpecdashError as problem:
             row["problem"] = str(problem)
         else:
@@ -166,13 +167,13 @@ def _check(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.config import inherit
     from specdash.control import profiles
 
-    bad = 0
+    bad, settings = 0, context.settings
     results = []
     for name in args.profiles or inherit.names():
         problem = ""
         try:
-            found = profiles.load(name, context.settings)
-            context.settings.host(found.spec.host)
+            found = profiles.load(name, settings)
+            settings.host(found.spec.host)
         except ConfigError as error:
             problem, bad = str(error), bad + 1
         except SpecdashError as error:
