@@ -22,8 +22,8 @@ from specdash.errors import (
     SshConfigUnsupported,
 )
 from specdash.host import knownhosts
+from specdash.host.jumps import Hop
 from specdash.host.link import AskHostKey
-from specdash.host.sshconfig import Hop
 
 KEEPALIVE_S = 10.0
 KEEPALIVE_COUNT = 3
@@ -255,6 +255,11 @@ class HopConnector:
             )
         if missing:
             return AuthRefused(f"{sentence} The key file {missing[0]} is missing.", "Correct IdentityFile.")
+        if "controlmaster" in (option.lower() for option in told.ignored):
+            return AuthRefused(
+                f"{sentence} ~/.ssh/config shares one login by ControlMaster; that does not work here.",
+                "specdash logs in itself: a host that asks for a one-time code needs a key that it takes without.",
+            )
         return AuthRefused(
             sentence, f"Look with `ssh -v {self.name}`; is the public key in authorized_keys there?"
         )

@@ -16,9 +16,9 @@ from specdash.errors import HostBusy, LinkError, LinkLost
 from specdash.host import bootstrap, http
 from specdash.host.agentlink import AgentLink
 from specdash.host.hop import HopConnector
+from specdash.host.jumps import Hop, hops
 from specdash.host.link import AskHostKey
 from specdash.host.session import Session, say_hello
-from specdash.host.sshconfig import Hop, hops
 from specdash.host.streams import Reader, Writer
 
 _SESSION_TRIES = 4

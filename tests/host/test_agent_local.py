@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import random
 import signal
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -127,6 +129,35 @@ async def test_files_are_exact_atomic_and_bounded(python, tmp_path):
         assert caught.value.code == "not_a_file"
         status = await link.call("file.read", {"path": "/proc/self/status"})
         assert b"Threads:" in status["blob"]
+
+
+async def test_long_calls_do_not_hold_up_short_ones():
+    async with await open_link(local()) as link:
+        running = asyncio.gather(*(link.call("exec", {"argv": ["sleep", "1"]}) for _ in range(8)))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await link.call("exec", {"argv": ["true"]})
+        assert time.monotonic() - began < 0.8
+        await running
+        assert time.monotonic() - began < 3
+
+
+async def test_the_agent_ends_when_it_hears_nothing(python, until, monkeypatch):
+    """A connection that is half dead, neither closed nor alive, must not keep agents on the host."""
+    packed = bundle.pack(bundle.AGENT_MODULES)
+    name = "specdash/host/remote/wire.py"
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(packed)) as old, zipfile.ZipFile(out, "w") as new:
+        for entry in old.namelist():
+            text = old.read(entry)
+            if entry == name:
+                assert b"SILENCE_S = 150.0" in text
+                text = text.replace(b"SILENCE_S = 150.0", b"SILENCE_S = 1.0")
+            new.writestr(entry, text)
+    monkeypatch.setattr(bundle, "pack", lambda modules, main=None: out.getvalue())
+    link = await open_link(local(python))
+    await until(lambda: not alive(link.hello["agent_pid"]), "ends by itself")
+    await link.close()
 
 
 async def test_unknown_calls_and_samples_are_refused(python):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specdash.errors import SshConfigUnsupported
-from specdash.host import sshconfig
+from specdash.host import jumps, sshconfig
 
 DATA = Path(__file__).parents[1] / "data" / "host"
 
@@ -17,7 +17,7 @@ def test_a_host_with_two_jumps_and_a_control_master():
     assert (told.host, told.port, told.user, told.keepalive_s) == ("198.51.100.7", 2222, "ml", 30.0)
     assert told.jumps == ("b1", "me@b2:2200")
     assert told.ignored == ("ControlMaster", "ControlPath")
-    way = sshconfig.hops("gpubox", str(DATA / "C901.config"))
+    way = jumps.hops("gpubox", str(DATA / "C901.config"))
     assert [
         (hop.name, hop.explained.host, hop.explained.port, hop.explained.user, hop.jump) for hop in way
     ] == [
@@ -86,11 +86,11 @@ def test_the_first_jump_may_have_its_own_and_circles_are_found(tmp_path: Path):
     config.write_text(
         "Host gpu\n ProxyJump b\nHost b\n ProxyJump c\nHost x\n ProxyJump y\nHost y\n ProxyJump x\n"
     )
-    assert [hop.name for hop in sshconfig.hops("gpu", str(config))] == ["c", "b", "gpu"]
+    assert [hop.name for hop in jumps.hops("gpu", str(config))] == ["c", "b", "gpu"]
     with pytest.raises(SshConfigUnsupported, match="circle: x → y → x"):
-        sshconfig.hops("x", str(config))
+        jumps.hops("x", str(config))
     config.write_text("Host gpu\n ProxyJump none\n")
-    assert [hop.name for hop in sshconfig.hops("gpu", str(config))] == ["gpu"]
+    assert [hop.name for hop in jumps.hops("gpu", str(config))] == ["gpu"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_first_jump_may_have_its_own_and_circles_are_found(tmp_path: Path):
 def test_ways_to_write_a_jump(tmp_path: Path, jump: str, host: str, port: int, user: str | None):
     config = tmp_path / "config"
     config.write_text(f"Host gpu\n ProxyJump {jump}\n")
-    first = sshconfig.hops("gpu", str(config))[0].explained
+    first = jumps.hops("gpu", str(config))[0].explained
     assert (first.host, first.port) == (host, port)
     assert user is None or first.user == user
 
@@ -113,6 +113,6 @@ def test_ways_to_write_a_jump(tmp_path: Path, jump: str, host: str, port: int, u
 def test_user_and_port_of_the_caller_win_and_user_at_host_is_read(tmp_path: Path):
     config = tmp_path / "config"
     config.write_text("Host gpu\n User a\n Port 5\n")
-    told = sshconfig.hops("gpu", str(config), user="b", port=6)[-1].explained
+    told = jumps.hops("gpu", str(config), user="b", port=6)[-1].explained
     assert (told.user, told.port) == ("b", 6)
-    assert sshconfig.hops("c@gpu", str(config))[-1].explained.user == "c"
+    assert jumps.hops("c@gpu", str(config))[-1].explained.user == "c"
