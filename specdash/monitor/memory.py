@@ -56,7 +56,10 @@ class Memory:
     answers: tuple[Answer, ...] = ()
     counts: tuple[Count, ...] = ()
     processes: Processes | None = None
-    schedulers_seen: int = 0
+    roles_seen: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """Role → the most processes of it that this run ever had."""
+    tree: tuple[Mapping[str, Any], ...] = ()
+    """The run's process tree as last sampled."""
     was_ready: bool = False
     source: str = ""
     switched: str = ""

@@ -118,10 +118,7 @@ def _owners(host: HostState) -> dict[int, str]:
 
 def pids(server: ServerState) -> tuple[int, ...]:
     """Processes of a run in its newest sample that lists them."""
-    for sample in reversed(server.samples):
-        if "tree" in sample:
-            return tuple(pid for pid in (whole(row.get("pid")) for row in rows(sample["tree"])) if pid)
-    return ()
+    return tuple(pid for pid in (whole(row.get("pid")) for row in memory.of(server).tree) if pid)
 
 
 def processes_seen(host: HostState, event: Event, body: ProcessesSeen) -> HostState:
@@ -169,5 +166,6 @@ def remember_tree(server: ServerState, listed: tuple[Mapping[str, Any], ...], at
     if known is None:
         return server
     was = memory.of(server)
-    most = max(was.schedulers_seen, known.roles.get("scheduler", 0))
-    return memory.keep(server, replace(was, processes=known, schedulers_seen=most))
+    most = {role: max(count, was.roles_seen.get(role, 0)) for role, count in known.roles.items()}
+    seen_all = frozen({**was.roles_seen, **most})
+    return memory.keep(server, replace(was, processes=known, roles_seen=seen_all, tree=listed))

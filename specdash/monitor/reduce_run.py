@@ -14,7 +14,9 @@ from specdash.monitor.state import DrafterNow, HostState, RunFacts, RunStatus, S
 from specdash.monitor.untrusted import flag, mapping, number, rows, text, texts, whole
 
 MOST_RUNS = 300
-MOST_SAMPLES = 150
+MOST_SAMPLES = 400
+WHOLE_S = 120.0
+THIN_S = 30.0
 MOST_LOG_CLOCK = 4000
 
 
@@ -205,12 +207,9 @@ def run_sampled(host: HostState, event: Event, body: RunSampled) -> HostState:
     fresh = rows(body.samples)
     if not fresh:
         return host
-    kept = (*server.samples, *(frozen(sample) for sample in fresh))
-    # The newest process tree survives the bound: it comes seldom.
-    last_tree = next((s for s in reversed(kept) if "tree" in s), None)
-    kept = kept[-MOST_SAMPLES:]
-    if last_tree is not None and not any("tree" in s for s in kept):
-        kept = (last_tree, *kept[1:])
+    kept = thin_samples(
+        (*server.samples, *(frozen({k: v for k, v in s.items() if k != "tree"}) for s in fresh))
+    )
     clock = list(memory.of(server).log_clock)
     for sample in fresh:
         size, boot = whole(sample.get("log_size")), number(sample.get("boot_s"))
@@ -223,9 +222,27 @@ def run_sampled(host: HostState, event: Event, body: RunSampled) -> HostState:
     server = replace(server, samples=kept)
     was = memory.of(server)
     server = memory.keep(server, replace(was, log_clock=thinned(tuple(clock))))
-    if "tree" in fresh[-1] or last_tree is not None:
-        server = reduce_gpu.remember_tree(server, rows((last_tree or {}).get("tree")), event.at)
+    listed = next((rows(sample["tree"]) for sample in reversed(fresh) if "tree" in sample), None)
+    if listed is not None:
+        server = reduce_gpu.remember_tree(server, tuple(frozen(row) for row in listed), event.at)
     return seen(with_server(host, server), event)
+
+
+def thin_samples(samples: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    """The last two minutes whole, before that one sample in 30 s: hours of stillness stay provable.
+
+    Which samples stay depends on their times alone, not on how they arrived.
+    """
+    newest = number(samples[-1].get("boot_s")) or 0.0
+    out: list[Mapping[str, Any]] = []
+    last_bucket: float | None = None
+    for sample in samples:
+        at = number(sample.get("boot_s")) or 0.0
+        bucket = at // THIN_S
+        if newest - at <= WHOLE_S or bucket != last_bucket:
+            out.append(sample)
+        last_bucket = bucket
+    return tuple(out[-MOST_SAMPLES:])
 
 
 def thinned(clock: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:

@@ -34,6 +34,8 @@ FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
 REFUSED = (HostKeyUnknown, HostKeyChanged, AuthRefused)
 """Trying these again by itself would lock the operator out or ask for ever: only `retry()` does."""
+MOST_HISTORY_LOG = 64 << 20
+"""Bytes: a longer log is not read only to learn how long its load took."""
 LIVE_PHASES = ("created", "starting", "ready", "stopping")
 
 
@@ -209,6 +211,7 @@ class HostSource:
         """Follow every run that lives, the wanted ones, and the newest ended one when none lives."""
         live = [text(r.get("id")) for r in records if lives(r)]
         ids = {text(r.get("id")) for r in records}
+        self._wanted.update(history_of(records))
         follow = [*live, *(run for run in self._wanted if run in ids)]
         if not live and records:
             newest = max(records, key=lambda r: number(r.get("created_unix")) or 0.0)
@@ -226,6 +229,23 @@ class HostSource:
             self._tasks[run] = asyncio.create_task(known.follow(link), name=f"run {run}")
         for run in [r for r in self._followers if r not in ids and r not in self._tasks]:
             del self._followers[run]
+
+
+def history_of(records: tuple[Mapping[str, Any], ...]) -> set[str]:
+    """Earlier loads whose phases tell how long a run that loads now should take: the newest two of its profile."""
+    out: set[str] = set()
+    loading = [r for r in records if lives(r) and r.get("phase") in ("created", "starting")]
+    for profile in {text(r.get("profile")) for r in loading} - {""}:
+        done = [
+            r
+            for r in records
+            if r.get("profile") == profile
+            and number(r.get("ready_boot_s")) is not None
+            and (number(r.get("log_size")) or 0.0) <= MOST_HISTORY_LOG
+        ]
+        done.sort(key=lambda r: number(r.get("created_unix")) or 0.0, reverse=True)
+        out.update(text(r.get("id")) for r in done[:2])
+    return out
 
 
 def lives(record: Mapping[str, Any]) -> bool:

@@ -53,7 +53,8 @@ def judge(host: HostState, server: ServerState, now: float, moved: bool = True) 
     server = replace(server, verdict=verdict, health=health)
     if moved:
         server = replace(server, numbers=numbers.make(server, m, now))
-        server = replace(server, breakeven=pays(host, server, m, now))
+        left, source = stalls.eta(host, server, now)
+        server = replace(server, breakeven=pays(host, server, m, now), eta_s=left, eta_source=source)
     return server
 
 
@@ -104,7 +105,7 @@ def evidence(server: ServerState, m: Memory, now: float) -> liveness.Evidence:
         answers=m.answers,
         counts=m.counts,
         processes=m.processes,
-        schedulers_seen=m.schedulers_seen,
+        schedulers_seen=m.roles_seen.get("scheduler", 0),
         last_decode=m.last_decode,
         last_prefill=m.last_prefill,
         log_read=server.log.size > 0 and server.log.behind == 0 and not server.log.missing,
