@@ -215,9 +215,7 @@ class _Reader:
     def _skip_blank(self) -> None:
         line = self.line
         while self.at < len(line):
-            if line[self.at] in BLANK:
-                self.at += 1
-            elif line.startswith("\r\n", self.at):
+            if line[self.at] in BLANK or line.startswith("\r\n", self.at):
                 self.at += 1
             elif line.startswith(("\\\n", "\\\r\n"), self.at):
                 self.at = line.index("\n", self.at) + 1
