@@ -156,8 +156,21 @@ async def test_abort_while_draining_changes_nothing(link, stub):
     await down(link, a.id, deadline_s=5)
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    "step", ["measure", "stop", "launch", "ready", "pulse", "watch", "rollback_launch", "rollback_ready"]
+    "step",
+    [
+        pytest.param("measure", marks=SLOW),
+        "stop",
+        pytest.param("launch", marks=SLOW),
+        "ready",
+        pytest.param("pulse", marks=SLOW),
+        pytest.param("watch", marks=SLOW),
+        pytest.param("rollback_launch", marks=SLOW),
+        "rollback_ready",
+    ],
 )
 async def test_killing_the_switcher_at_any_step_ends_well(link, stub, step):
     back = step.startswith("rollback")

@@ -79,6 +79,7 @@ class Bench:
             "rules": "specdash.sglang.ready",
             "cwd": str(self.base),
             "env_merge": True,
+            "leftovers_after_s": 3.0,
             **more,
         }
         code = (
@@ -167,7 +168,9 @@ def test_orphans_are_reaped_and_counted(bench: Bench) -> None:
     os.kill(made["pid"], signal.SIGKILL)
     bench.wait("exited")
     left = bench.wait("leftovers")
-    assert ["--role leak" in one["title"] for one in left["processes"]] == [True], left
+    assert ["--role leak" in one["title"] for one in left["processes"]] == [True], json.dumps(
+        left["processes"]
+    )
     assert left["processes"][0]["parent"]["pid"] == bench.wait("started")["supervisor_pid"], (
         "we are its subreaper"
     )
@@ -232,7 +235,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(words=st.lists(WORDS, min_size=1, max_size=12))
 def test_the_command_line_is_exact_to_the_byte(
     words: list[str], tmp_path_factory: pytest.TempPathFactory
@@ -245,7 +248,6 @@ def test_the_command_line_is_exact_to_the_byte(
         assert raw == b"".join(os.fsencode(word) + b"\0" for word in argv)
     finally:
         os.kill(made["pid"], signal.SIGKILL)
-    bench.wait("ended")
 
 
 def test_kin_finds_what_left_its_session_by_its_mark() -> None:

@@ -37,6 +37,7 @@ parser.add_argument("--die-if", default="", help="path: exit 1 at the end of the
 parser.add_argument("--key", default="")
 parser.add_argument("--config", default="")
 parser.add_argument("--role", default="parent")
+parser.add_argument("--tell", type=int, default=-1)
 args, _ = parser.parse_known_args()
 
 if args.role in ("scheduler", "detokenizer", "leak"):
@@ -45,6 +46,8 @@ if args.role in ("scheduler", "detokenizer", "leak"):
     else:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PDEATHSIG, as SGLang's children have
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.write(args.tell, b".")
+    os.close(args.tell)
     while True:
         time.sleep(60)
 
@@ -54,7 +57,14 @@ def say(text):
 
 
 def child(role):
-    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--port", "1", "--role", role])
+    """A child, once it has set itself up (before that, the parent's death would leak it, as with the real one)."""
+    reader, writer = os.pipe()
+    words = [sys.executable, os.path.abspath(__file__), "--port", "1", "--role", role, "--tell", str(writer)]
+    one = subprocess.Popen(words, pass_fds=[writer])
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+    return one
 
 
 began = time.monotonic()

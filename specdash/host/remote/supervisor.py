@@ -192,7 +192,7 @@ class Supervisor:
         left = living(rows)
         if deep and not left and not self.stopper.active:
             return True
-        waited = now - (self.exited_at or now) > LEFTOVERS_AFTER_S
+        waited = now - (self.exited_at or now) > float(self.run.get("leftovers_after_s") or LEFTOVERS_AFTER_S)
         if left and waited and not self.told_leftovers and not self.stopper.active:
             self.told_leftovers = True
             self.events.add(
