@@ -32,8 +32,10 @@ class Cause:
     advice: Tuple[str, ...] = ()
     advice_direction: str = ""
     """"increase" or "decrease" where the advice turns one knob (the static memory fraction)."""
+    about: Tuple[str, ...] = ()
+    """Flags that the cause is about, as the operator gave them (or should have)."""
     flags: Tuple[str, ...] = ()
-    """Flags that the cause is about, or that the advice uses; valid for the version."""
+    """Flags that the advice uses; valid for the version as far as it is known."""
     traceback: Tuple[str, ...] = ()
     """The first traceback, whole within bounds; for unknown causes it is all there is to show."""
     exit_code: Optional[int] = None
@@ -174,7 +176,8 @@ def _cause(
         verdict.numbers,
         said.sentences,
         said.direction,
-        tuple(dict.fromkeys(list(verdict.flags) + list(said.flags))),
+        verdict.flags,
+        said.flags,
         found.lines if found.kind == "exception" else (),
         code,
         verdict.numbers.get("signal", number),

@@ -221,6 +221,7 @@ def cause_json(cause: Cause) -> Dict[str, Any]:
         "numbers": cause.numbers,
         "advice": list(cause.advice),
         "advice_direction": cause.advice_direction or None,
+        "about": list(cause.about),
         "flags": list(cause.flags),
         "offset": cause.offset,
         "line": None if cause.line is None else cause.line + 1,

@@ -281,6 +281,8 @@ class Loading(Traces):
         if len(self.prefills) > KEEP_PREFILLS + 16:
             del self.prefills[:16]
         self.prefill_count += 1
+        self.prompt_new += line.new_tokens or 0
+        self.prompt_cached += line.cached_tokens or 0
         if self.phase not in ("serving", "exited") and (line.new_tokens or 0) > 1:
             self.serve(line.running, line.queued)
         return True
@@ -401,6 +403,7 @@ class Loading(Traces):
             "size",
             "rest",
             "skipped",
+            "after_cr",
             "lines",
             "records",
             "errors",

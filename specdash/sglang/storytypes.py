@@ -145,6 +145,8 @@ class Story:
     """The incomplete last line (its beginning, when it is longer than `lines.MAX_PIECE`)."""
     skipped: int = 0
     """Bytes of the incomplete last line that are not in `rest`."""
+    after_cr: bool = False
+    """The last byte was a CR: an LF may follow that belongs to it."""
     lines: int = 0
     """Complete lines."""
     records: int = 0
@@ -195,6 +197,9 @@ class Story:
     decode_count: int = 0
     prefills: Tuple[PrefillLine, ...] = ()
     prefill_count: int = 0
+    prompt_new: int = 0
+    prompt_cached: int = 0
+    """Prompt tokens computed and found in the prefix cache, over all prefill lines."""
     history: Tuple[HistoryPoint, ...] = ()
     history_width: int = 1
     dp_states: Tuple[DpState, ...] = ()
@@ -264,6 +269,12 @@ class Story:
             if same(old, last):
                 return self.evidence[:i] + (folded(old, last),) + self.evidence[i + 1 :]
         return self.evidence + (last,)
+
+    @property
+    def cached_share(self) -> Optional[float]:
+        """Share 0..1 of all prompt tokens that the prefix cache had; None before the first prefill."""
+        total = self.prompt_new + self.prompt_cached
+        return self.prompt_cached / total if total else None
 
     @property
     def last_decode(self) -> Optional[DecodeLine]:

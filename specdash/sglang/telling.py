@@ -374,11 +374,19 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
         start = story.size + cut
         if buffer[:1] == b"\n":
             teller.lines += 1
+        after_cr = buffer[:1] == b"\r"
         buffer = buffer[1:]
         start += 1
     else:
         buffer = rest + data
+        after_cr = story.after_cr and not rest
+    teller.after_cr = (buffer or data).endswith(b"\r")
     rows, last = lines.split(buffer)
+    if after_cr and rows and not rows[0]:
+        # The LF of a CR LF: the line was told when its CR came.
+        del rows[0]
+        start += 1
+        teller.lines += 1
     if lines.DIRT.search(buffer):
         for row in rows:
             teller.row(row, start)
@@ -386,10 +394,10 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
             teller.lines += 1
     else:
         teller.rows(rows, start)
-        start += len(buffer) - len(last)
+    start = story.size + len(data) - len(last)
     end = last.rfind(b"\r") + 1
     if end:
-        teller.row(last[: end - 1], start)
+        teller.row(last[:end], start)
         last = last[end:]
     teller.rest = last[: lines.MAX_PIECE]
     teller.skipped = len(last) - len(teller.rest)

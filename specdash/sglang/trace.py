@@ -45,6 +45,8 @@ class Traces:
     worker_node: bool
     decode_count: int
     prefill_count: int
+    prompt_new: int
+    prompt_cached: int
     history_width: int
     retractions: int
     retracted: int
@@ -65,6 +67,7 @@ class Traces:
     size: int
     rest: bytes
     skipped: int
+    after_cr: bool
     lines: int
     records: int
     errors: int
