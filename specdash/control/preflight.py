@@ -12,6 +12,7 @@ from typing import Any
 from specdash.control import preflight_host
 from specdash.control.plans import Check
 from specdash.control.preflight_facts import Facts, draft_path, gather, made, target_path
+from specdash.control.preflight_leaving import without
 from specdash.host.link import Link
 from specdash.sglang import envcheck, fit, flagcheck, known_bad, notes
 from specdash.sglang import reading as reading_
@@ -21,9 +22,15 @@ from specdash.sglang.gpus import compute_capability
 ORDER = {"block": 0, "warn": 1, "not_checked": 2, "ok": 3}
 
 
-async def preflight(link: Link, spec: LaunchSpec, *, use_cache: bool = True) -> tuple[Check, ...]:
-    """All checks of a profile on a host, in reading order. Changes nothing. Raises LinkLost."""
-    return judge(await gather(link, spec, use_cache=use_cache))
+async def preflight(
+    link: Link, spec: LaunchSpec, *, leaving: str = "", use_cache: bool = True
+) -> tuple[Check, ...]:
+    """All checks of a profile on a host, in reading order. Changes nothing. Raises LinkLost.
+
+    `leaving`: a run that will be gone by then (a switch): what it holds counts as free.
+    """
+    facts = await gather(link, spec, use_cache=use_cache)
+    return judge(without(facts, leaving) if leaving else facts)
 
 
 def judge(facts: Facts) -> tuple[Check, ...]:

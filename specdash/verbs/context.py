@@ -164,3 +164,22 @@ def plan_lines(plan: Plan) -> list[str]:
         effect = f": {step.effect}" if step.effect else ""
         lines.append(f"  {at}. {step.title}{effect}")
     return lines
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """A plan as data: schema `specdash/plan/1`."""
+    return {
+        "schema": "specdash/plan/1",
+        "id": plan.id,
+        "kind": plan.kind,
+        "host": plan.host,
+        "title": plan.title,
+        "danger": plan.danger.name.lower(),
+        "notes": list(plan.notes),
+        "checks": [
+            {"name": c.name, "status": c.status, "sentence": c.sentence, "remedy": c.remedy}
+            for c in plan.checks
+        ],
+        "steps": [{"name": s.name, "title": s.title, "effect": s.effect} for s in plan.steps],
+        "argv": list((plan.spec.get("run") or {}).get("argv", ())),
+    }

@@ -29,8 +29,14 @@ async def follow(
     steps: list[dict[str, Any]] = []
     last: StepEvent | None = None
     async for event in events:
-        if last is None or (event.step, event.status, event.sentence) != (last.step, last.status, last.sentence):
-            context.say(f"[{event.status}] {titles.get(event.step, event.step)}: {event.sentence}".rstrip(": "))
+        if last is None or (event.step, event.status, event.sentence) != (
+            last.step,
+            last.status,
+            last.sentence,
+        ):
+            context.say(
+                f"[{event.status}] {titles.get(event.step, event.step)}: {event.sentence}".rstrip(": ")
+            )
         last = event
         steps.append(
             {

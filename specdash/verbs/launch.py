@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from specdash.exits import Exit
 
 if TYPE_CHECKING:
-    from specdash.control.plans import Plan, StepEvent
+    from specdash.control.plans import Check, Plan, StepEvent
     from specdash.host.link import Link
     from specdash.verbs.context import Context
 
@@ -38,7 +38,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import launch
     from specdash.control.preflight import preflight
     from specdash.control.profiles import resolve
-    from specdash.verbs.context import plan_lines
+    from specdash.verbs.context import plan_json, plan_lines
     from specdash.verbs.follow import follow
 
     spec = resolve(args.profile, context.settings)
@@ -46,11 +46,11 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
         spec = replace(spec, host=args.host)
     link = await context.open_link(spec.host)
     try:
-        report = await preflight(link, spec)
-        plan = await launch.plan(link, spec, checks=report.checks, precheck=False)
+        checks = await preflight(link, spec)
+        plan = await launch.plan(link, spec, checks=checks, precheck=False)
         if args.dry_run:
             if context.json:
-                context.print_json({"schema": "specdash/plan/1", **_plan_json(plan)})
+                context.print_json(plan_json(plan))
             else:
                 context.print(*plan_lines(plan))
             return Exit.REFUSED if plan.blocked else Exit.OK
@@ -63,33 +63,14 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
         await link.close()
 
 
-def _unblocked(plan: Plan) -> tuple[object, ...]:
+def _unblocked(plan: Plan) -> tuple[Check, ...]:
     """With --force a block is shown as the warning that it then is."""
     from dataclasses import replace
 
     return tuple(replace(c, status="warn") if c.status == "block" else c for c in plan.checks)
 
 
-def _plan_json(plan: Plan) -> dict[str, object]:
-    return {
-        "id": plan.id,
-        "kind": plan.kind,
-        "host": plan.host,
-        "title": plan.title,
-        "danger": plan.danger.name.lower(),
-        "notes": list(plan.notes),
-        "checks": [
-            {"name": c.name, "status": c.status, "sentence": c.sentence, "remedy": c.remedy}
-            for c in plan.checks
-        ],
-        "steps": [{"name": s.name, "title": s.title, "effect": s.effect} for s in plan.steps],
-        "argv": plan.spec["run"]["argv"],
-    }
-
-
-async def _with_cause(
-    link: Link, events: AsyncIterator[StepEvent], run_id: str
-) -> AsyncIterator[StepEvent]:
+async def _with_cause(link: Link, events: AsyncIterator[StepEvent], run_id: str) -> AsyncIterator[StepEvent]:
     """A launch that failed says why: the first cause that its log tells, beside how it ended."""
     from dataclasses import replace
 
@@ -118,9 +99,7 @@ async def why(link: Link, run_id: str, event: StepEvent) -> str:
     except SpecdashError:
         return ""
     story = finish(feed(Story(), bytes(answer["blob"])))
-    cause = first_cause(
-        story, exit_code=event.data.get("exit_code"), signal=event.data.get("exit_signal")
-    )
+    cause = first_cause(story, exit_code=event.data.get("exit_code"), signal=event.data.get("exit_signal"))
     if cause is None:
         return ""
     return " ".join([cause.sentence, *cause.advice[:1]])

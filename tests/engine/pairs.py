@@ -1,0 +1,90 @@
+"""What preflight blocks, and how the real engine dies of it when it is started all the same.
+
+A pair changes a good launch in one way: `flags` replaces or adds (None takes a flag away), `drafter` and
+`target` change a copy of the model's config (or files). `category` is preflight's; `cause` is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Change = Callable[[Path], None]
+EAGLE3 = {
+    "--speculative-algorithm": "EAGLE3",
+    "--speculative-num-steps": 3,
+    "--speculative-eagle-topk": 1,
+    "--speculative-num-draft-tokens": 4,
+}
+STANDALONE = {**EAGLE3, "--speculative-algorithm": "STANDALONE"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    name: str
+    category: str
+    cause: str
+    """A regular expression found in the output of the engine that was forced to start."""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    drafter: str = ""
+    """`eagle3` or `draft`: which model is the drafter; empty: none."""
+    draft_config: Mapping[str, Any] = field(default_factory=dict)
+    target_config: Mapping[str, Any] = field(default_factory=dict)
+    change: Change | None = None
+    """Changes the copied target folder."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    listener: bool = False
+    """Something holds the port."""
+
+
+def cut_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-5000])
+
+
+def lose_shard(folder: Path) -> None:
+    index = '{"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}'
+    (folder / "model.safetensors.index.json").write_text(index)
+    (folder / "model.safetensors").unlink()
+
+
+def break_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"')
+
+
+PAIRS = (
+    Pair("unknown algorithm", "unknown_algorithm", r"Unknown speculative algorithm name: DFLASH2", {"--speculative-algorithm": "DFLASH2"}),
+    Pair("unknown flag", "unknown_flag", r"unrecognized arguments: --speculative-model", {"--speculative-model": "x"}),
+    Pair("renamed flag", "flag_renamed", r"ambiguous option: --cuda-graph-max-bs could match", {"--cuda-graph-max-bs": 8}),
+    Pair("ambiguous flag", "flag_abbreviation", r"ambiguous option: --speculative-draft", {"--speculative-draft": "/x/y"}),
+    Pair("wrong type", "flag_value", r"argument --random-seed: invalid int value", {"--random-seed": "x"}),
+    Pair("wrong choice", "flag_value", r"argument --load-format: invalid choice: 'foo'", {"--load-format": "foo"}),
+    Pair("no model path", "missing_flag", r"the following arguments are required: --model-path", {"--model-path": None}),
+    Pair("missing target", "missing_target", r"(?s)(does not exist|not a local folder|Repo id must|HFValidationError|couldn't connect|Can't load)", {"--model-path": "/nowhere/at/all"}),
+    Pair("broken target config", "config_unreadable", r"(JSONDecodeError|not a valid JSON|Expecting)", change=break_config),
+    Pair("cut-off weights", "shards_broken", r"(SafetensorError|InvalidHeader|MetadataIncompleteBuffer|incomplete metadata)", change=cut_weights),
+    Pair("lost shard", "shards_missing", r"(?i)(Cannot find any model weights|missing|No such file|not found|FileNotFoundError)", change=lose_shard),
+    Pair("missing drafter", "missing_drafter", r"(?s)(does not exist|not a local folder|Repo id must|HFValidationError|couldn't connect|Can't load)", {**EAGLE3, "--speculative-draft-model-path": "/nowhere/drafter"}),
+    Pair("no drafter for EAGLE3", "missing_drafter", r"has no attribute 'hot_token_id'", EAGLE3),
+    Pair("plain model as EAGLE3 drafter", "algorithm_does_not_fit_drafter", r"has no attribute 'hot_token_id'", EAGLE3, "draft"),
+    Pair("EAGLE3 drafter of another width", "drafter_mismatch_hidden", r"(?i)(shape|size mismatch|mat1 and mat2)", EAGLE3, "eagle3", {"target_hidden_size": 128}),
+    Pair("layer ids beyond the target", "aux_layer_ids_out_of_range", r"(?i)(shape|mat1 and mat2|IndexError|size)", EAGLE3, "eagle3", {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 9], "use_aux_hidden_state": True}}),
+    Pair("short drafter", "drafter_context_short", r"context_length \(4096\) is greater than the derived context_length \(512\)", EAGLE3, "eagle3", {"max_position_embeddings": 512}),
+    Pair("drafter architecture unknown", "architecture_unknown_on_host", r"(?i)(NopeForCausalLMEagle3)", EAGLE3, "eagle3", {"architectures": ["NopeForCausalLMEagle3"]}),
+    Pair("another vocabulary", "drafter_mismatch_vocab", r"share the same vocabulary|vocab", STANDALONE, "draft", {"vocab_size": 2048}),
+    Pair("steps without topk", "flag_conflict", r"(?s)(TypeError|not supported between instances of 'NoneType')", {**EAGLE3, "--speculative-eagle-topk": None, "--speculative-num-draft-tokens": None}, "eagle3"),
+    Pair("topk without steps", "flag_conflict", r"AssertionError", {**EAGLE3, "--speculative-num-steps": None}, "eagle3"),
+    Pair("more draft tokens than the tree has", "flag_conflict", r"(?i)(out of range|RuntimeError|IndexError|shape)", {**EAGLE3, "--speculative-num-steps": 2, "--speculative-eagle-topk": 2, "--speculative-num-draft-tokens": 64}, "eagle3"),
+    Pair("torch_native cannot verify", "known_bad", r"not supported in decode attention backend torch_native", {**EAGLE3, "--attention-backend": "torch_native"}, "eagle3"),
+    Pair("NGRAM with DP attention", "known_bad", r"ngram speculative decoding does not support dp attention", {"--speculative-algorithm": "NGRAM", "--enable-dp-attention": True, "--dp-size": 2, "--tp-size": 2}),
+    Pair("speculation with pipeline", "known_bad", r"(?i)(pp_size|pipeline)", {**EAGLE3, "--pp-size": 2}, "eagle3"),
+    Pair("NGRAM in pages", "flag_conflict", r"only supported for the 'flashinfer' backend", {"--speculative-algorithm": "NGRAM", "--page-size": 16}),
+    Pair("rejection sampling alone", "known_bad", r"speculative-use-rejection-sampling is only supported", {**STANDALONE, "--speculative-use-rejection-sampling": True}, "draft"),
+    Pair("sink without window", "known_bad", r"requires --speculative-draft-window-size", {**EAGLE3, "--speculative-draft-sink-size": 4}, "eagle3"),
+    Pair("NONE", "unknown_algorithm", r"(?s)(Traceback|Error)", {"--speculative-algorithm": "NONE"}),
+    Pair("no such address", "no_such_address", r"(?i)(cannot assign requested address|Errno 99|error while attempting to bind)", {"--host": "198.51.100.7"}),
+    Pair("port taken", "http_port_in_use", r"(?i)(address already in use|Errno 98|error while attempting to bind|not available)", listener=True),
+    Pair("static fraction of 85", "flag_value", r"(?i)(mem.fraction|ValueError|RuntimeError|AssertionError)", {"--mem-fraction-static": 85}),
+)  # fmt: skip
