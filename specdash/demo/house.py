@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import sys
 from pathlib import Path
@@ -63,11 +64,9 @@ def build(home: Path, speed: float = 1.0) -> None:
     (home / ".sim" / "gpus").mkdir(parents=True)
     (home / ".sim" / "speed").write_text(f"{speed}\n")
     _interpreter(home)
-    _model(home / "data" / "models" / "Kimi-K2.5-INT4", TARGET, TARGET_SHARDS, TARGET_GB << 30)
+    _target(home / "data" / "models" / "Kimi-K2.5-INT4")
     for name, (config, simulate) in DRAFTERS.items():
-        folder = home / "data" / "eagle3" / name
-        _model(folder, config, 1, int(2.4 * 2**30))
-        (folder / "simulate.json").write_text(json.dumps(simulate))
+        _drafter(home / "data" / "eagle3" / name, config, simulate)
     _tool(
         home / "bin" / "nvidia-smi",
         home,
@@ -93,26 +92,68 @@ def _interpreter(home: Path) -> None:
     tree.install(env / "lib" / f"python3.{sys.version_info.minor}" / "site-packages")
 
 
-def _model(folder: Path, config: dict[str, Any], shards: int, size: int) -> None:
-    """config.json and sparse safetensors files with valid headers: they show `size` bytes and take none."""
+Tensors = dict[str, tuple[str, list[int]]]
+"""Name → (dtype, shape)."""
+BYTES = {"BF16": 2, "I64": 8, "BOOL": 1}
+
+
+def _target(folder: Path) -> None:
+    """The target's 64 shards: one tensor each, of the whole shard's size."""
+    each = (TARGET_GB << 30) // TARGET_SHARDS // 2
+    where = {}
     folder.mkdir(parents=True)
+    for number in range(TARGET_SHARDS):
+        name = f"model-{number + 1:05d}-of-{TARGET_SHARDS:06d}.safetensors"
+        tensor = f"language_model.model.layers.{number}.mlp.experts.weight"
+        _safetensors(folder / name, {tensor: ("BF16", [each])})
+        where[tensor] = name
+    index = {"metadata": {"total_size": 2 * each * TARGET_SHARDS}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    _config(folder, TARGET)
+
+
+def _drafter(folder: Path, config: dict[str, Any], simulate: dict[str, Any]) -> None:
+    """An EAGLE3 head with the tensors that such heads have, in the shapes that its config means."""
+    folder.mkdir(parents=True)
+    wide, inner, draft = config["hidden_size"], config["intermediate_size"], config["draft_vocab_size"]
+    shapes: dict[str, list[int]] = {
+        "fc.weight": [wide, 3 * config["target_hidden_size"]],
+        "lm_head.weight": [draft, wide],
+        "norm.weight": [wide],
+        "midlayer.hidden_norm.weight": [wide],
+        "midlayer.input_layernorm.weight": [wide],
+        "midlayer.post_attention_layernorm.weight": [wide],
+        "midlayer.mlp.down_proj.weight": [wide, inner],
+        "midlayer.mlp.gate_proj.weight": [inner, wide],
+        "midlayer.mlp.up_proj.weight": [inner, wide],
+        "midlayer.self_attn.o_proj.weight": [wide, wide],
+        **{f"midlayer.self_attn.{x}_proj.weight": [wide, 2 * wide] for x in "qkv"},
+    }
+    tensors: Tensors = {name: ("BF16", shape) for name, shape in shapes.items()}
+    tensors["d2t"] = ("I64", [draft])
+    tensors["t2d"] = ("BOOL", [config["vocab_size"]])
+    _safetensors(folder / "model.safetensors", tensors)
+    _config(folder, config)
+    (folder / "simulate.json").write_text(json.dumps(simulate))
+
+
+def _config(folder: Path, config: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}\n')
-    each, where = size // shards // 2 * 2, {}
-    for number in range(shards):
-        name = f"model-{number + 1:05d}-of-{shards:06d}.safetensors" if shards > 1 else "model.safetensors"
-        tensor = f"model.layers.{number}.weight" if shards > 1 else "midlayer.weight"
-        header = json.dumps(
-            {tensor: {"dtype": "BF16", "shape": [each // 2], "data_offsets": [0, each]}}
-        ).encode()
-        header += b" " * (-len(header) % 8)
-        where[tensor] = name
-        with (folder / name).open("wb") as f:
-            f.write(struct.pack("<Q", len(header)) + header)
-            f.truncate(8 + len(header) + each)
-    if shards > 1:
-        index = {"metadata": {"total_size": each * shards}, "weight_map": where}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def _safetensors(path: Path, tensors: Tensors) -> None:
+    """A sparse file with a valid header: it shows its size and takes none."""
+    header, end = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        size = BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + end)
 
 
 def _tool(path: Path, home: Path, text: str) -> None:

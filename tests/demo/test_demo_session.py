@@ -166,6 +166,20 @@ async def test_a_profile_is_launched_as_on_any_host_and_is_ready() -> None:
     assert not folder.exists() and not any(alive(pid) for pid in pids)
 
 
+async def test_no_profile_is_blocked_before_launch_not_even_the_broken_one(session: DemoSession) -> None:
+    from specdash.control import preflight, profiles
+
+    link = await open_link(session.host)
+    try:
+        for name in ("demo-base", "demo-eagle3", "demo-weak", "demo-broken", "demo-ngram"):
+            spec = profiles.resolve(session.profile(name), session.settings())
+            checks = await preflight.preflight(link, spec)
+            assert not [c for c in checks if c.status == "block"], name
+            assert any(c.status == "ok" for c in checks)
+    finally:
+        await link.close()
+
+
 async def test_the_broken_profile_breaks() -> None:
     from specdash.errors import ActionFailed
 
