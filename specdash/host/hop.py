@@ -24,6 +24,7 @@ from specdash.errors import (
 from specdash.host import knownhosts
 from specdash.host.jumps import Hop
 from specdash.host.link import AskHostKey
+from specdash.host.ourkeys import auth_error, expand
 
 KEEPALIVE_S = 10.0
 KEEPALIVE_COUNT = 3
@@ -126,7 +127,7 @@ class HopConnector:
                 f"{self.name}: the jump host cannot reach {told.host}:{told.port}: {error.reason}."
             ) from None
         except asyncssh.PermissionDenied as error:
-            raise self._auth_error(error.reason) from None
+            raise auth_error(self.name, self.hop.explained, self._identity, error.reason) from None
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
             raise AuthRefused(f"{self.name}: a key cannot be read: {error}.", "Check IdentityFile.") from None
         except asyncssh.ConfigParseError as error:
@@ -177,7 +178,7 @@ class HopConnector:
         names = (self._identity,) if self._identity else told.identities
         if names:
             # OpenSSH passes over key files that are not there; asyncssh would give up.
-            options["client_keys"] = [name for name in map(_expand, names) if Path(name).is_file()]
+            options["client_keys"] = [name for name in map(expand, names) if Path(name).is_file()]
         order = self._key_order(
             knownhosts.lookup(self._all_files, told.host_key_alias or told.host, told.port)
         )
@@ -237,33 +238,6 @@ class HopConnector:
             known_hosts_line=f"{name} {key.export_public_key().decode().strip().rsplit(' comment', 1)[0]}",
         )
 
-    # ---- our keys ----
-
-    def _auth_error(self, reason: str) -> AuthRefused:
-        told = self.hop.explained
-        names = [self._identity] if self._identity else list(told.identities)
-        given = bool(names)
-        if not names:
-            names = [f"~/.ssh/{name}" for name in ("id_ed25519", "id_ecdsa", "id_rsa")]
-        locked = [name for name in names if Path(_expand(name)).is_file() and _is_encrypted(_expand(name))]
-        missing = [name for name in names if given and not Path(_expand(name)).is_file()]
-        sentence = f"{self.name} accepted no key of ours for user {told.user} ({reason})."
-        if locked:
-            return AuthRefused(
-                f"{sentence} {locked[0]} has a passphrase and is not in the ssh agent.",
-                f"Run `ssh-add {locked[0]}`.",
-            )
-        if missing:
-            return AuthRefused(f"{sentence} The key file {missing[0]} is missing.", "Correct IdentityFile.")
-        if "controlmaster" in (option.lower() for option in told.ignored):
-            return AuthRefused(
-                f"{sentence} ~/.ssh/config shares one login by ControlMaster; that does not work here.",
-                "specdash logs in itself: a host that asks for a one-time code needs a key that it takes without.",
-            )
-        return AuthRefused(
-            sentence, f"Look with `ssh -v {self.name}`; is the public key in authorized_keys there?"
-        )
-
 
 def _keys(entries: list[knownhosts.Entry]) -> list[asyncssh.SSHKey]:
     """The entries' keys, without those of a kind that we cannot use."""
@@ -272,17 +246,3 @@ def _keys(entries: list[knownhosts.Entry]) -> list[asyncssh.SSHKey]:
         with contextlib.suppress(asyncssh.KeyImportError):
             keys.append(asyncssh.import_public_key(entry.text))
     return keys
-
-
-def _expand(name: str) -> str:
-    return str(Path(name).expanduser())
-
-
-def _is_encrypted(path: str) -> bool:
-    try:
-        asyncssh.read_private_key(path)
-    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
-        return "assphrase" in str(error)
-    except OSError:
-        return False
-    return False

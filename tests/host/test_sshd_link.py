@@ -388,6 +388,22 @@ async def test_no_free_session_is_busy_and_not_down(sshd):
         await open_link(sshd("MaxSessions 0").host())
 
 
+async def test_a_server_with_too_many_logins_under_way_is_busy_and_let_in_when_it_has_room(sshd):
+    server = sshd("MaxStartups 1:100:1", "LoginGraceTime 60")
+    held = socket.create_connection(("127.0.0.1", server.port))
+    try:
+        held.settimeout(5)
+        assert held.recv(100).startswith(b"SSH-2.0")
+        with pytest.raises(HostBusy, match="closed the connection before the login"):
+            await open_link(server.host())
+        opening = asyncio.create_task(open_link(server.host()))
+        await asyncio.sleep(0.2)
+    finally:
+        held.close()
+    async with await opening:
+        pass
+
+
 async def test_one_session_is_enough_for_everything(sshd, tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"x" * 1000)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import queue
 import signal
 import sys
 import threading
@@ -25,10 +24,9 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from specdash.host.remote import follow, wire
 from specdash.host.remote.outbox import Closed, Outbox
+from specdash.host.remote.pool import Pool
 
 MODULES = ("hostinfo", "files", "children", "nethttp", "pyrun", "procs", "runs", "gpu")
-WORKERS = 32
-MAX_WAITING = 256
 MAX_STREAMS = 64
 POLL_S = 0.1
 MIN_EVERY_S = 0.1
@@ -77,10 +75,7 @@ class Agent:
         self._source = source
         self._out = Outbox(out_fd, self.quit)
         self._calls, self._samples, self._missing = load()
-        self._waiting: "queue.Queue[Tuple[int, str, Dict[str, Any], bytes]]" = queue.Queue(MAX_WAITING)
-        self._workers = 0
-        self._outstanding = 0
-        self._running: Dict[int, threading.Event] = {}
+        self._pool = Pool()
         self._streams: Dict[int, Stream] = {}
         self._lock = threading.Lock()
         self._heard = time.monotonic()
@@ -111,9 +106,7 @@ class Agent:
 
     def quit(self) -> None:
         """Ends this process and the commands it still runs."""
-        with self._lock:
-            for event in self._running.values():
-                event.set()
+        self._pool.cancel_all()
         children = sys.modules.get("specdash.host.remote.children")
         if children is not None:
             children.kill_all()
@@ -131,7 +124,7 @@ class Agent:
         if kind == "ping":
             self._out.urgent(wire.encode({"t": "pong", "id": key}))
         elif kind == "call":
-            self._enqueue(key, str(header.get("m")), dict(header.get("p") or {}), blob)
+            self._call(key, str(header.get("m")), dict(header.get("p") or {}), blob)
         elif kind == "tail":
             self._start_stream(key, self._tail, header)
         elif kind == "sample":
@@ -144,50 +137,26 @@ class Agent:
             self._cancel(key)
         # Anything else is from a newer specdash and may be ignored.
 
-    def _enqueue(self, key: int, method: str, params: Dict[str, Any], blob: bytes) -> None:
-        with self._lock:
-            self._running[key] = threading.Event()
-            # Counted from here on, not from when a worker wakes up: no call waits behind a long one while
-            # another worker could be had.
-            self._outstanding += 1
-            if self._outstanding > self._workers and self._workers < WORKERS:
-                self._workers += 1
-                _thread(self._work)
-        try:
-            self._waiting.put_nowait((key, method, params, blob))
-        except queue.Full:
-            with self._lock:
-                self._running.pop(key, None)
-                self._outstanding -= 1
-            self._error(key, wire.CallError("busy", "the agent has %d calls waiting" % MAX_WAITING))
+    def _call(self, key: int, method: str, params: Dict[str, Any], blob: bytes) -> None:
+        def work(cancelled: threading.Event) -> None:
+            params["_cancelled"] = cancelled
+            try:
+                self._answer(key, method, params, blob)
+            except Closed:
+                pass
+
+        if not self._pool.submit(key, work):
+            self._error(key, wire.CallError("busy", "the agent has too many calls waiting"))
 
     def _cancel(self, key: int) -> None:
+        self._pool.cancel(key)
         with self._lock:
-            event = self._running.get(key)
             stream = self._streams.pop(key, None)
-        if event is not None:
-            event.set()
         if stream is not None:
             stream.stop()
             self._out.drop(key)
 
     # ---- calls (worker threads) ----
-
-    def _work(self) -> None:
-        while True:
-            key, method, params, blob = self._waiting.get()
-            with self._lock:
-                cancelled = self._running.get(key)
-            try:
-                if cancelled is not None and not cancelled.is_set():
-                    params["_cancelled"] = cancelled
-                    self._answer(key, method, params, blob)
-            except Closed:
-                return
-            finally:
-                with self._lock:
-                    self._running.pop(key, None)
-                    self._outstanding -= 1
 
     def _answer(self, key: int, method: str, params: Dict[str, Any], blob: bytes) -> None:
         try:
