@@ -388,12 +388,18 @@ async def test_no_free_session_is_busy_and_not_down(sshd):
         await open_link(sshd("MaxSessions 0").host())
 
 
-async def test_a_server_with_too_many_logins_under_way_is_busy_and_let_in_when_it_has_room(sshd):
+async def test_a_server_with_too_many_logins_under_way_is_busy_and_let_in_when_it_has_room(sshd, until):
     server = sshd("MaxStartups 1:100:1", "LoginGraceTime 60")
-    held = socket.create_connection(("127.0.0.1", server.port))
+    held = socket.socket()
+
+    def hold() -> bool:
+        nonlocal held
+        held.close()
+        held = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        return held.recv(100).startswith(b"SSH-2.0")
+
     try:
-        held.settimeout(5)
-        assert held.recv(100).startswith(b"SSH-2.0")
+        await until(hold, "sshd has forgotten the fixture's own look at its port")
         with pytest.raises(HostBusy, match="closed the connection before the login"):
             await open_link(server.host())
         opening = asyncio.create_task(open_link(server.host()))
