@@ -80,13 +80,13 @@ class SpecdashApp(App[int]):
         self.profile_name = chosen_profile
         self.notices = Notices()
         self.put_away: frozenset[str] = frozenset()
-        self.ascii_only = _ascii_only()
+        self.ascii_only = ascii_only()
         self.role_styles: dict[str, Style] = {}
         self._keys = dict(keys or {})
         self._wanted_theme = theme
         self._dirty = True
         self._shown_log: tuple[str, str] = ("", "")
-        self._log_size = -1
+        self._log_size = (-1, 0)
         self._wall_clock = wall_clock
         self._asking: str = ""
         self.doing = Doing(self)
@@ -198,7 +198,7 @@ class SpecdashApp(App[int]):
         self._lay_out()
         for panel in main.query(Panel):
             panel.update()
-        main.query_one(Keys).refresh()
+        main.query_one(Keys).update()
 
     def _lay_out(self) -> None:
         """Heights of the panels, from the room there is. The log gets what is left, a third at least."""
@@ -231,7 +231,7 @@ class SpecdashApp(App[int]):
             if self.run_id:
                 self.hub.want(*place)
             log.set_source(self.hub.log(*place) if self.run_id else None)
-            self._log_size = -1
+            self._log_size = (-1, 0)
         elif log.table.source.line_count == 0 and self.run_id and type(log.table.source).__name__ == "Empty":
             source = self.hub.log(*place)
             if source is not None:
@@ -244,10 +244,11 @@ class SpecdashApp(App[int]):
             log.stale_note = note
             log.refresh()
         log.bytes_behind = server.log.behind if server else 0
-        if count != self._log_size:
-            self._log_size = count
+        size = (count, getattr(log.table.source, "size", 0))
+        if size != self._log_size:
+            self._log_size = size
             log.grown()
-        elif log.table.behind or (log.finder.pattern is not None and log.finder.scanned < log.table.count):
+        if log.table.behind or (log.finder.pattern is not None and log.finder.scanned < log.table.count):
             log.idle()
 
     def on_resize(self) -> None:
@@ -310,7 +311,7 @@ class SpecdashApp(App[int]):
     def on_descendant_focus(self) -> None:
         keys = self.screen_stack[0].query_one(Keys)
         keys.log_focused = isinstance(self.focused, LogView)
-        keys.refresh()
+        keys.update()
 
     # Asking and telling -------------------------------------------------------------------------------
 
@@ -392,7 +393,7 @@ class SpecdashApp(App[int]):
         raise AttributeError(name)
 
 
-def _ascii_only() -> bool:
+def ascii_only() -> bool:
     """True where the terminal cannot be trusted with anything but ASCII (LANG=C and the like)."""
     names = [os.environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
     told = next((name for name in names if name), "")

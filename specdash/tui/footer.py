@@ -19,6 +19,7 @@ LOG_KEYS = (
     ("log.next_phase", "phase"),
     ("log.level", "level"),
     ("log.fold", "fold"),
+    ("log.quiet", "polls"),
     ("log.wrap", "wrap"),
     ("log.follow", "follow"),
     ("log.copy", "copy"),
@@ -34,6 +35,7 @@ class Keys(Widget, Painter):
         self.why_not = why_not
         self.log_focused = False
         self.keymap: dict[str, str] = {}
+        self._row: Line = []
         self._spans: list[tuple[int, int, Action]] = []
 
     def line(self, width: int) -> Line:
@@ -74,9 +76,17 @@ class Keys(Widget, Painter):
         key = key_word(self.keymap.get(action.id, action.key), first_only=True)
         return [(f" {key}", "dim" if off else "key"), (f" {action.title} ", "dim" if off else "")]
 
+    def update(self) -> None:
+        """Repaint only when a key or a reason changed: this row is otherwise the same all night."""
+        if self.size.width and (row := self.line(self.size.width)) != self._row:
+            self._row = row
+            self.refresh()
+
+    def on_resize(self) -> None:
+        self.update()
+
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        return self.strip_of(self.line(width), width, self.rich_style)
+        return self.strip_of(self._row, self.size.width, self.rich_style)
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, action in self._spans:

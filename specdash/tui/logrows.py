@@ -31,9 +31,16 @@ class Filter:
     text: str = ""
     """A regular expression, or plain words where it does not compile."""
     fold: bool = False
+    quiet: bool = False
+    """Answered polls of the engine's port are left out."""
 
     @property
     def active(self) -> bool:
+        return bool(self.level or self.rank or self.text or self.fold or self.quiet)
+
+    @property
+    def narrow(self) -> bool:
+        """Something is looked for, beyond keeping polls out of sight."""
         return bool(self.level or self.rank or self.text or self.fold)
 
     def words(self) -> str:
@@ -46,6 +53,8 @@ class Filter:
             parts.append(f"/{self.text}/")
         if self.fold:
             parts.append("repeats folded")
+        if self.quiet:
+            parts.append("polls hidden")
         return ", ".join(parts)
 
 
@@ -77,6 +86,9 @@ class Rows:
         self._lines: array[int] = array("Q")
         self._repeats: array[int] = array("I")
         self._last_key: bytes | None = None
+        self._key_before: bytes | None = None
+        self._took = ""
+        """What the last line judged became: "row", "repeat" or nothing."""
         self._pattern: re.Pattern[bytes] | None = None
 
     def set_filter(self, new: Filter) -> None:
@@ -85,6 +97,7 @@ class Rows:
         self._lines = array("Q")
         self._repeats = array("I")
         self._last_key = None
+        self._took = ""
         self._pattern = compile_search(new.text) if new.text else None
 
     @property
@@ -121,6 +134,16 @@ class Rows:
         if not self.filter.active:
             self.scanned = self.source.line_count
             return False
+        if self.scanned:
+            # The newest line may have been unfinished when it was judged: judge it again.
+            self.scanned -= 1
+            if self._took == "row":
+                self._lines.pop()
+                self._repeats.pop()
+                self._last_key = self._key_before
+            elif self._took == "repeat":
+                self._repeats[-1] -= 1
+            self._took = ""
         stop = min(self.source.line_count, self.scanned + budget)
         for index, line in enumerate(lines_of(self.source, self.scanned, stop), self.scanned):
             self._take(index, line)
@@ -128,19 +151,24 @@ class Rows:
         return self.scanned < self.source.line_count
 
     def _take(self, index: int, line: bytes) -> None:
+        self._took = ""
         if not self.keeps(line):
             return
         if self.filter.fold:
             key = logtext.fold_key(logtext.clean(line))
             if key == self._last_key and self._lines:
                 self._repeats[-1] += 1
+                self._took = "repeat"
                 return
-            self._last_key = key
+            self._key_before, self._last_key = self._last_key, key
+        self._took = "row"
         self._lines.append(index)
         self._repeats.append(1)
 
     def keeps(self, line: bytes) -> bool:
         wanted = self.filter
+        if wanted.quiet and logtext.is_poll(line):
+            return False
         if self._pattern is not None and not self._pattern.search(line):
             return False
         if wanted.rank and wanted.rank not in logtext.head(logtext.clean(line)).rank.split():

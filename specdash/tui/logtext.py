@@ -111,6 +111,17 @@ def is_phase(line: bytes) -> bool:
     return _PHASE.search(line) is not None
 
 
+_POLL = re.compile(
+    rb'"(?:GET|POST|HEAD) /(?:metrics|health|health_generate|server_info|get_server_info|model_info|get_model_info|get_load|v1/loads)'
+    rb'/?(?:\?[^ "]*)? HTTP/[0-9.]+" [23]\d\d'
+)
+
+
+def is_poll(line: bytes) -> bool:
+    """An access-log line of a poll that was answered: what specdash and monitors ask every second."""
+    return b"HTTP/" in line and _POLL.search(line) is not None
+
+
 def fold_key(line: bytes) -> bytes:
     """Lines with the same key are repeats: the same words, whatever the time, the rank and the numbers' pids."""
     found = head(line)

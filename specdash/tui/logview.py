@@ -8,6 +8,7 @@ as the operator moves, it keeps still and counts what arrived meanwhile.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -30,8 +31,12 @@ VIEW_BYTES = 16_384
 """Most bytes of one line that the panel draws; all of it is one key away."""
 SLACK_BYTES = 4_096
 """Read beyond that, so that a secret is recognised whole before the line is cut."""
-SLICE = 4_000
-"""Lines looked at between two key presses while filtering or counting."""
+SLICE = 2_000
+"""Lines looked at in one go while filtering or counting; several goes make up a `BUDGET_S`."""
+BUDGET_S = 0.02
+"""Seconds of such work between two looks at the keys: a fifth of what a key may take."""
+MANY = 200_000
+"""Logs with more lines open unfiltered: their last lines are there at once, whatever a filter would cost."""
 
 
 class Empty:
@@ -67,6 +72,7 @@ class LogView(Widget, Painter, can_focus=True):
         Binding("R", "rank", "Filter by rank", show=False, id="log.rank"),
         Binding("ampersand", "ask_filter", "Filter by text", show=False, id="log.filter"),
         Binding("d", "fold", "Fold repeats", show=False, id="log.fold"),
+        Binding("a", "quiet", "Hide or show answered polls (GET /metrics …)", show=False, id="log.quiet"),
         Binding("W", "wrap", "Wrap long lines", show=False, id="log.wrap"),
         Binding("t", "stamps", "Times absolute/relative", show=False, id="log.stamps"),
         Binding("V", "select", "Select lines", show=False, id="log.select"),
@@ -86,6 +92,7 @@ class LogView(Widget, Painter, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.table = Rows(Empty())
+        self.table.set_filter(Filter(quiet=True))
         self.redact: Callable[[bytes], bytes] = lambda line: line
         self.missing = ""
         self.stale_note = ""
@@ -110,6 +117,8 @@ class LogView(Widget, Painter, can_focus=True):
         """Another log: filters stay, position and search do not."""
         wanted = self.table.filter
         self.table = Rows(source or Empty())
+        if self.table.source.line_count > MANY:
+            wanted = Filter()
         self.table.set_filter(wanted)
         self.finder = Finder(self.table, self.finder.pattern, self.finder.text)
         self.following, self.mark, self.shifted, self._origin = True, None, 0, None
@@ -118,15 +127,23 @@ class LogView(Widget, Painter, can_focus=True):
 
     def grown(self) -> None:
         """The source may have more lines; called at most four times a second, whatever arrives."""
-        self.table.scan(SLICE)
+        self._work(self.table.scan)
         if self.following:
             self.cursor = max(0, self.table.count - 1)
         self.redraw()
 
+    def _work(self, scan: Callable[[int], bool]) -> bool:
+        """Scan for `BUDGET_S`; True when there is more to do."""
+        end = time.perf_counter() + BUDGET_S
+        while more := scan(SLICE):
+            if time.perf_counter() > end:
+                break
+        return more
+
     def idle(self) -> bool:
         """One slice of background work. True when there is more."""
-        more = self.table.scan(SLICE)
-        more = self.finder.scan(SLICE) or more
+        more = self._work(self.table.scan)
+        more = self._work(self.finder.scan) or more
         if self.following:
             self.cursor = max(0, self.table.count - 1)
         self.redraw()
@@ -256,10 +273,12 @@ class LogView(Widget, Painter, can_focus=True):
             title.append((f"paused, {new:,} new" if new else "paused", "warn"))
         title.append((f"  {plural(count, 'line')}", "dim"))
         wanted = self.table.filter
-        if wanted.active:
+        if wanted.narrow:
             title.append((f"  {wanted.words()}: {self.table.count:,}", "strong"))
-            if self.table.behind > SLICE:
-                title.append((f" ({100 * self.table.scanned // max(1, count)} % read)", "dim"))
+        elif wanted.active:
+            title.append((f"  {wanted.words()}", "dim"))
+        if wanted.active and self.table.behind > SLICE:
+            title.append((f" ({100 * self.table.scanned // max(1, count)} % read)", "dim"))
         right: Line = [(self.stale_note + " ", "stale")] if self.stale_note else []
         if self.mark is not None:
             right.append((f"{plural(abs(self.cursor - self.mark) + 1, 'line')} selected ", "strong"))
@@ -440,7 +459,7 @@ class LogView(Widget, Painter, can_focus=True):
         self.table.set_filter(wanted)
         self.finder = Finder(self.table, self.finder.pattern, self.finder.text)
         self.mark = None
-        self.table.scan(SLICE)
+        self._work(self.table.scan)
         if not self.following:
             self.cursor = self.table.row_of(line)
         self.grown()
@@ -455,6 +474,9 @@ class LogView(Widget, Painter, can_focus=True):
         now = self.table.filter.rank
         index = order.index(now) if now in order else 0
         self.set_filter(replace(self.table.filter, rank=order[(index + 1) % len(order)]))
+
+    def action_quiet(self) -> None:
+        self.set_filter(replace(self.table.filter, quiet=not self.table.filter.quiet))
 
     def action_fold(self) -> None:
         self.set_filter(replace(self.table.filter, fold=not self.table.filter.fold))

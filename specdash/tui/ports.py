@@ -65,8 +65,8 @@ class ProbeView:
     path: str = ""
     python: str = ""
     algorithms: tuple[AlgorithmRow, ...] = ()
-    theory: tuple[tuple[str, ...], ...] = ()
-    """Rows of the theory table: accept length → tok/s and speed-up, as words; the first row is its head."""
+    theory: tuple[tuple[str, str, str], ...] = ()
+    """(technique, "in_build" | "not_in_build" | "unknown", sentence)."""
     problem: str = ""
     step: str = ""
     notes: tuple[str, ...] = ()

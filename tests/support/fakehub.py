@@ -561,7 +561,10 @@ class FakeOperator:
                 ),
                 AlgorithmRow("UNO"),
             ),
-            (("accept", "tok/s", "against base"), ("1.5", "52.0", "−18 %"), ("2.0", "69.4", "+9 %")),
+            (
+                ("EAGLE 3", "in_build", "EAGLE3 is in sglang/srt/speculative/spec_info.py:12."),
+                ("Medusa", "not_in_build", "No algorithm and no file of that name."),
+            ),
         )
 
     def redact(self, line: bytes) -> bytes:

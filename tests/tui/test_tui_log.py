@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fakehub import FakeOperator, LogList, log_lines
-from tests.support.tuikit import screen, settle, text_of
 
 from specdash.tui import logtext
 from specdash.tui.logrows import Filter, Rows, compile_search
 from specdash.tui.logview import LogView
 from specdash.tui.words import text_of as plain
+from tests.support.fakehub import FakeOperator, LogList, log_lines
+from tests.support.tuikit import screen, settle, text_of
 
 DATA = Path(__file__).parents[1] / "data" / "tui"
 
@@ -86,10 +86,13 @@ def test_safe_text(raw: bytes, wanted: str) -> None:
 @pytest.mark.parametrize(
     "line, level",
     [
-        (b"[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):", "error"),
+        (
+            b"[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+            "error",
+        ),
         (b"torch.cuda.OutOfMemoryError: CUDA out of memory.", "error"),
         (b"[2026-01-01 00:00:00] WARNING: x is deprecated", "warning"),
-        (b"INFO:     127.0.0.1:1 - \"GET /get_server_info HTTP/1.1\" 200 OK", "info"),
+        (b'INFO:     127.0.0.1:1 - "GET /get_server_info HTTP/1.1" 200 OK', "info"),
         (b"[2026-01-01 00:00:00] server_args=ServerArgs(log_level='error')", "info"),
         (b"[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 1", "info"),
     ],
@@ -208,6 +211,33 @@ def test_folding_counts_repeats_over_ranks() -> None:
     assert rows.row_of(5) == 0
 
 
+def test_an_unfinished_last_line_is_judged_again() -> None:
+    source = LogList([b"first", b'INFO: "GET /metr'])
+    rows = Rows(source)
+    rows.set_filter(Filter(quiet=True))
+    rows.scan(10)
+    assert rows.count == 2
+    source.lines[1] = b'INFO:     127.0.0.1:1 - "GET /metrics HTTP/1.1" 200 OK'
+    rows.scan(10)
+    assert rows.count == 1
+    source.lines += [b"same", b"same"]
+    rows.set_filter(Filter(fold=True))
+    for _ in range(5):
+        rows.scan(10)
+    assert [(rows.line_number(i), rows.repeats(i)) for i in range(rows.count)] == [(0, 1), (1, 1), (2, 2)]
+
+
+async def test_answered_polls_are_hidden_until_asked_for() -> None:
+    poll = b'INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK'
+    failed = b'INFO:     127.0.0.1:4 - "GET /health HTTP/1.1" 503 Service Unavailable'
+    async with screen("ready", log=LogList([b"start", poll, failed, poll])) as (app, pilot):
+        log = await in_log(app, pilot)
+        assert log.table.count == 2 and "polls hidden" in text_of(app)
+        await pilot.press("a")
+        await settle(app, pilot)
+        assert log.table.count == 4
+
+
 async def test_copy_never_claims_more_than_it_knows() -> None:
     async with screen("ready", (120, 40)) as (app, pilot):
         sent: list[str] = []
@@ -229,7 +259,7 @@ async def test_views_copies_and_files_hold_no_secret(tmp_path: Path, monkeypatch
         assert "hunter2" not in text_of(app) and "•••" in text_of(app)
         await pilot.press("up", "S")
         await settle(app, pilot)
-        saved = list(tmp_path.glob("specdash-*.txt"))
+        saved = sorted(tmp_path.glob("specdash-*.txt"))  # noqa: ASYNC240
         assert len(saved) == 1 and saved[0].stat().st_mode & 0o077 == 0
         assert "hunter2" not in saved[0].read_text() and saved[0].read_text().count("•••") == 3
 

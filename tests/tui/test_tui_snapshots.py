@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.support.fakehub import STATES
 from tests.support.tuikit import screen, settle, text_of
 

@@ -80,17 +80,12 @@ class ProbeScreen(Page[None]):
                     [(indent + piece, "dim")] for item in more for piece in wrap(one_line(item), width - 18)
                 ]
         if view.theory:
-            out += [[("", "")], [(" Theory: accept length → speed against base", "title")]]
-            widths = [
-                max(len(row[i]) for row in view.theory if i < len(row)) for i in range(len(view.theory[0]))
-            ]
-            for index, cells in enumerate(view.theory):
+            out += [[("", "")], [(" Techniques in theory, and in this build", "title")]]
+            marks = {"in_build": ("✓", "ok"), "not_in_build": ("✗", "dim")}
+            for technique, status, sentence in view.theory:
+                glyph, role = marks.get(status, ("?", "warn"))
                 out.append(
-                    [
-                        (
-                            "   " + "  ".join(f"{cell:>{widths[i]}}" for i, cell in enumerate(cells)),
-                            "dim" if index == 0 else "",
-                        )
-                    ]
+                    [(f" {glyph} ", role), (one_line(technique), "" if status == "in_build" else "dim")]
                 )
+                out += [[("     " + row, "dim")] for row in wrap(one_line(sentence), width - 5)]
         return out

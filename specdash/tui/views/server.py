@@ -20,6 +20,8 @@ from specdash.tui.words import (
     stale,
 )
 
+TOLD_ELSEWHERE = frozenset({"dead", "stalled", "below-break-even", "scheduler-dead"})
+"""Alarms whose sentence the verdict, the health or the break-even row already is."""
 PLOT_SECONDS = 300.0
 VERDICT_WORDS = {
     "pays": ("pays", "ok-strong"),
@@ -122,7 +124,7 @@ def _facts(server: ServerState, now: float, dull: bool) -> list[tuple[str, Line]
     running = _reading(n.running, now, dull, number(n.running.value, 0))
     cap: Line = [(f" / {number(n.running_cap.value, 0)}", "stale" if dull else "dim")]
     if n.running_cap.note and n.running_cap.value is not None:
-        cap.append((f" {one_line(n.running_cap.note)}", "dim"))
+        cap.append((f" {cut(one_line(n.running_cap.note).partition(':')[0], 28)}", "dim"))
     queued = n.queued.value or 0
     return [
         ("running", [*running, *cap]),
@@ -141,7 +143,10 @@ def _facts(server: ServerState, now: float, dull: bool) -> list[tuple[str, Line]
         ("accept rate", _reading(n.accept_rate, now, dull, share(n.accept_rate.value))),
         (
             "prefill",
-            [*_reading(n.prefill_tok_s, now, dull, number(n.prefill_tok_s.value, 0)), (" tok/s", "dim")],
+            [
+                *_reading(n.prefill_tok_s, now, dull, number(n.prefill_tok_s.value, 0)),
+                (" tok/s" if n.prefill_tok_s.value is not None else "", "dim"),
+            ],
         ),
     ]
 
@@ -171,6 +176,11 @@ def _verdict_rows(server: ServerState, width: int, dull: bool, most: int) -> lis
             [(" " + row, "bad-strong")] for row in wrap("⚠ " + one_line(health.sentence), width - 2, "  ")
         ]
         rows += [[(" · " + cut(one_line(item), width - 4), "dim")] for item in health.evidence]
+    for alarm in server.alarms:
+        if alarm.key not in TOLD_ELSEWHERE and alarm.severity != "info":
+            role = "bad-strong" if alarm.severity == "critical" else "warn"
+            words = one_line(f"⚠ {alarm.sentence} {alarm.step}".strip())
+            rows += [[(" " + row, "stale" if dull else role)] for row in wrap(words, width - 2, "  ")]
     sentence = even.sentence if even.verdict != "not_speculating" else ""
     if even.verdict == "unknown" and even.missing:
         sentence = f"Break-even unknown: {even.missing}"
@@ -191,10 +201,16 @@ def ready_rows(
     rows = _headline_big(server, now, width, dull) if tall else _headline(server, now, width, dull)
     rows += _flow(_facts(server, now, dull), width, 1 if height < 6 else 2 if height < 20 else 3)
     sparks = _sparks(server, now, width, dull)
-    bad = server.breakeven.verdict == "does_not_pay" or server.health.state in ("hung_suspected", "down")
+    bad = (
+        server.breakeven.verdict == "does_not_pay"
+        or server.health.state in ("hung_suspected", "down")
+        or any(alarm.severity != "info" for alarm in server.alarms)
+    )
     # A good verdict is already in the headline; its sentence may give way to the curves, a bad one never does.
     spare = height - len(rows) - (0 if bad else len(sparks))
-    rows += _verdict_rows(server, width, dull, 4 if tall else max(1 if bad else 0, min(2, spare)))
+    rows += _verdict_rows(
+        server, width, dull, 5 if tall else max(1 if bad else 0, min(3 if bad else 2, spare))
+    )
     left = height - len(rows)
     details = _details(server, now, width, dull) if left >= 12 else []
     left -= len(details)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specdash.monitor import story_view
 from specdash.monitor.reduce_link import boot_now
 from specdash.monitor.state import HostState, ServerState
+from specdash.sglang.causes import Cause
 from specdash.sglang.phases import Phase, position
 from specdash.tui.views.link import server_word
 from specdash.tui.views.load import USUAL, CauseRow, PhaseRow
@@ -64,11 +65,21 @@ def cause_of(server: ServerState) -> CauseRow | None:
     """The first cause of a failure, as the log tells it."""
     if server_word(server) != "failed":
         return None
-    found = story_view.cause(server)
-    if found is None or not found.sentence:
-        return None
-    return CauseRow(
-        one_line(found.sentence),
-        tuple(found.evidence),
-        one_line(getattr(found, "step", "") or getattr(found, "remedy", "")),
+    key = (server.run.id, server.story.size, server.status.exit_code, server.status.exit_signal)
+    if key not in _CAUSES:
+        if len(_CAUSES) > 64:
+            _CAUSES.clear()
+        found = story_view.causes(server, True)
+        _CAUSES[key] = _row(found[0]) if found and found[0].sentence else None
+    return _CAUSES[key]
+
+
+_CAUSES: dict[tuple[object, ...], CauseRow | None] = {}
+"""Judging reads the whole evidence: once per ended run, not once per frame."""
+
+
+def _row(cause: Cause) -> CauseRow:
+    lines = tuple(one_line(item) for item in cause.evidence) or tuple(
+        one_line(row) for row in cause.traceback[-3:]
     )
+    return CauseRow(one_line(cause.sentence), lines, one_line(" ".join(cause.advice[:2])))

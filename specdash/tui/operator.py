@@ -1,0 +1,230 @@
+"""The screen's way down: profiles from `config`, plans and probes from `control`, redaction from `sglang`.
+
+Imports of control are made when first needed: none of them is on the way to the first paint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specdash.control.plans import Check, Plan, StepEvent
+from specdash.errors import ConfigError, Refused, SpecdashError
+from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow
+
+if TYPE_CHECKING:
+    from specdash.config.settings import Settings
+    from specdash.control.probe import Probe
+    from specdash.monitor.hub import Hub
+    from specdash.monitor.state import ServerState
+    from specdash.sglang.commandline import LaunchSpec
+
+
+class ControlOperator:
+    """`Operator` on the real hub. Read-only is refused here and again below, in `control.perform`."""
+
+    def __init__(self, hub: Hub, settings: Settings, *, read_only: bool = False) -> None:
+        self.hub = hub
+        self.settings = settings
+        self.read_only = read_only or settings.read_only
+
+    # Profiles -----------------------------------------------------------------------------------------
+
+    def profiles(self) -> Sequence[ProfileRow]:
+        from specdash.config import inherit
+
+        return [self._row(name, str(path)) for name, path in sorted(inherit.names().items())]
+
+    def _row(self, name: str, path: str) -> ProfileRow:
+        from specdash.control import profiles
+
+        try:
+            resolved = profiles.load(name, self.settings)
+        except SpecdashError as problem:
+            return ProfileRow(name, path=path, problem=f"{problem.sentence} {problem.step}".strip())
+        spec = resolved.spec
+        target = spec.flag("--model-path", "--model")
+        layers = [layer.name for layer in resolved.merged.layers]
+        return ProfileRow(
+            name,
+            spec.algorithm,
+            spec.drafter,
+            str(target or ""),
+            spec.host,
+            tuple(reversed(layers[:-1])),
+            path,
+            resolved.merged.description,
+        )
+
+    def _spec(self, profile: str, host: str = "") -> LaunchSpec:
+        from specdash.control import profiles
+
+        spec = profiles.resolve(profile, self.settings)
+        return replace(spec, host=host) if host else spec
+
+    def command(self, profile: str) -> str:
+        from specdash.sglang import shell_line
+
+        return str(shell_line.format_line(self._spec(profile)))
+
+    def profile_lines(self, profile: str) -> list[str]:
+        spec = self._spec(profile)
+        lines = [f"host {spec.host}", f"python {spec.python}", f"launcher {' '.join(spec.launcher)}"]
+        lines += [f"cwd {spec.cwd}"] if spec.cwd else []
+        lines += [f"log {spec.log}"] if spec.log else []
+        for option, value in spec.flags:
+            lines.append(option if value is True else f"{option} {value}")
+        lines += [f"{option} ({reference})" for option, reference in spec.secret_flags.items()]
+        lines += [f"{name}={value}" for name, value in spec.env.items()]
+        lines += [f"{name}=({reference})" for name, reference in spec.secret_env.items()]
+        return lines
+
+    # Plans --------------------------------------------------------------------------------------------
+
+    def can_change(self, host: str) -> str:
+        if self.read_only or getattr(self.hub, "read_only", False):
+            return "specdash runs read-only."
+        known = self.hub.hosts.get(host)
+        return f"{host} is read-only in the config." if known is not None and known.read_only else ""
+
+    def _writable(self, host: str) -> None:
+        refused = self.can_change(host)
+        if refused:
+            raise Refused(f"Not done: {refused}", "Leave out --read-only, or change the config.")
+
+    def _server(self, host: str, run: str) -> ServerState | None:
+        state = self.hub.state.hosts.get(host)
+        return state.servers.get(run) if state else None
+
+    def _requests(self, host: str, run: str) -> int | None:
+        server = self._server(host, run)
+        return server.numbers.running.value if server else None
+
+    async def _checks(self, host: str, spec: LaunchSpec, named: str) -> tuple[Check, ...]:
+        from specdash.control.preflight import preflight
+
+        found: Any = await preflight(self.hub.link(host), spec)
+        checks: tuple[Check, ...] = tuple(getattr(found, "checks", found))
+        if named and named != host:
+            words = f"The profile names the host {named}; this plan is for {host}."
+            checks = (
+                *checks,
+                Check("host", "warn", words, remedy=f"Choose {named} at the left if that was meant."),
+            )
+        return checks
+
+    async def plan_launch(self, host: str, profile: str) -> Plan:
+        from specdash.control import launch
+
+        self._writable(host)
+        named = self._spec(profile).host
+        spec = self._spec(profile, host)
+        checks = await self._checks(host, spec, named)
+        return await launch.plan(self.hub.link(host), spec, checks=checks, precheck=False)
+
+    async def plan_stop(self, host: str, run: str) -> Plan:
+        from specdash.control import stop
+
+        self._writable(host)
+        return await stop.plan(self.hub.link(host), run, requests=self._requests(host, run))
+
+    async def plan_switch(self, host: str, run: str, profile: str) -> Plan:
+        from specdash.control import switch
+
+        self._writable(host)
+        named = self._spec(profile).host
+        spec = self._spec(profile, host)
+        server = self._server(host, run)
+        now = server.run.http_port if server else None
+        found = await self._checks(host, spec, named)
+        checks = tuple(for_switch(check, spec.http()[1], now) for check in found)
+        return await switch.plan(
+            self.hub.link(host), run, spec, checks=checks, requests=self._requests(host, run)
+        )
+
+    async def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]:
+        from specdash.control.perform import perform
+
+        self._writable(plan.host)
+        if plan.typed_name and typed != plan.typed_name:
+            raise Refused(f"Not done: “{plan.typed_name}” was not typed.", "Type it to confirm.")
+        async for event in perform(self.hub, plan):
+            yield event
+
+    # Looking ------------------------------------------------------------------------------------------
+
+    async def probe(self, host: str, profile: str) -> ProbeView:
+        from specdash.control.probe import probe
+
+        python, cwd, env = "", "", {}
+        if profile:
+            try:
+                spec = self._spec(profile)
+                python, cwd, env = spec.python, spec.cwd, dict(spec.env)
+            except ConfigError as problem:
+                return ProbeView(problem=problem.sentence, step=problem.step)
+        return probe_view(await probe(self.hub.link(host), python, cwd, env))
+
+    def redact(self, line: bytes) -> bytes:
+        from specdash.sglang import redact
+
+        shown = redact.text(line.decode("utf-8", "surrogateescape"))
+        return shown.encode("utf-8", "surrogateescape")
+
+
+FREED_BY_STOP = frozenset({"oom_weights", "oom_kv_pool", "internal_port_in_use"})
+
+
+def for_switch(check: Check, port: int | None, port_now: int | None) -> Check:
+    """What the running server holds (its port, its GPU memory) is free by the time the next one starts."""
+    held = check.category in FREED_BY_STOP or (check.category == "http_port_in_use" and port == port_now)
+    if check.status == "block" and held:
+        return replace(
+            check, status="warn", remedy="The running server, which the switch stops first, holds it."
+        )
+    return check
+
+
+def probe_view(found: Probe) -> ProbeView:
+    """What a probe found, as the probe screen shows it."""
+    from specdash.sglang import notes
+
+    winner = found.winner
+    told = found.reading
+    remarks = [f"Another sglang lies on the path: {copy.path}" for copy in found.copies if not copy.wins]
+    if found.unread_sentence:
+        remarks.append(f"Could not read: {found.unread_sentence}")
+    if told is None:
+        step = "Install SGLang there, or correct python or cwd in the profile."
+        return ProbeView(
+            python=f"{found.executable} (Python {found.python})",
+            problem=found.problem or "There is no sglang to import.",
+            step=step,
+            notes=tuple(remarks),
+        )
+    rows = []
+    if told.names is None:
+        remarks.append("Which algorithms there are could not be read: any may be there.")
+    for name in told.names or ():
+        note = notes.get(name)
+        aliases = tuple(alias for alias, meant in told.algorithms.aliases.items() if meant == name)
+        where = told.algorithms.where(name)
+        if note is None:
+            rows.append(AlgorithmRow(name, aliases, changes=(f"in {where}",) if where else ()))
+            continue
+        changes = tuple(notes.changes(note, told.version))
+        what = f"{note.what}{f' Since {note.since}.' if note.since else ''}"
+        rows.append(
+            AlgorithmRow(
+                name, aliases, note.draft_sentence, what, (*changes, *((f"in {where}",) if where else ()))
+            )
+        )
+    return ProbeView(
+        told.version,
+        winner.path if winner else "",
+        f"{found.executable} (Python {found.python})",
+        tuple(rows),
+        tuple((answer.technique, answer.status, answer.sentence) for answer in told.theory),
+        notes=tuple(remarks),
+    )
