@@ -77,9 +77,13 @@ class HttpResponse:
 class Link(Protocol):
     """One reachable host with a living agent."""
 
-    name: str
-    hello: Mapping[str, Json]
-    """What the agent said of the host; see HELLO_KEYS."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def hello(self) -> Mapping[str, Json]:
+        """What the agent said of the host; see HELLO_KEYS."""
+        ...
 
     async def call(
         self,

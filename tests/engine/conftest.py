@@ -31,7 +31,7 @@ def desk(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[eng
     try:
         yield made
     finally:
-        listed = made.run("runs", "--host", "gpu", "--json")
+        listed = made.run("runs", "gpu", "--json")
         if listed.returncode == 0:
             for run in engines.live(listed.stdout):
                 made.run("stop", run, "--host", "gpu", "--yes", "--confirm", run)

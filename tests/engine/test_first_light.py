@@ -36,7 +36,7 @@ def sha(data: bytes) -> str:
 
 
 def record(desk: Desk, profile: str, *, live: bool = True) -> dict[str, object]:
-    runs = desk.json("runs", "--host", "gpu")["runs"]
+    runs = desk.json("runs", "gpu")["runs"]
     found = [r for r in runs if r["profile"] == profile and (not live or not r.get("ended"))]
     assert found, f"no run of {profile}: {runs}"
     return max(found, key=lambda r: r["created_unix"])
@@ -50,7 +50,7 @@ def log_of(desk: Desk, run_id: str) -> Path:
 
 def test_probe_lists_what_is_installed(desk: Desk) -> None:
     found = desk.json("probe", "engine-base")
-    names = {one["name"] for one in found["algorithms"]}
+    names = set(found["algorithms"])
     assert {"EAGLE", "EAGLE3", "STANDALONE", "NGRAM"} <= names
     assert "NONE" not in names and "MEDUSA" not in names
 
@@ -79,8 +79,6 @@ def test_launch_survives_kill_of_specdash_and_is_taken_up_again(desk: Desk) -> N
     desk.sshd.kill_sessions()  # whatever connection is left is cut too
     wait_for("ready", 240, lambda: record(desk, "engine-base").get("phase") == "ready")
     whole = log_of(desk, run_id)
-    first = desk.run("logs", run_id, "--host", "gpu", "--raw")
-    assert first.returncode == 0, first.stderr
     told = subprocess.run(
         desk.command("logs", run_id, "--host", "gpu", "--raw"),
         env=desk.env(),
