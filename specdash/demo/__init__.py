@@ -35,7 +35,7 @@ async def check_demo(profile: str = "demo-base", speed: float = 20.0) -> AsyncIt
     from specdash.errors import ActionFailed
     from specdash.host.open import open_link
 
-    session = await asyncio.to_thread(start, speed)
+    session = await asyncio.to_thread(start, speed, join=False)
     try:
         link = await open_link(session.host)
         try:

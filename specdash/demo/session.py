@@ -92,14 +92,15 @@ class DemoSession:
         self.close()
 
 
-def start(speed: float = 1.0, keep: bool = False) -> DemoSession:
+def start(speed: float = 1.0, keep: bool = False, *, join: bool = True) -> DemoSession:
     """Start a demo host, or join the one that an earlier `--keep` left. Blocks for about a second.
 
     Raises LinkError when it cannot be started. `speed` scales load times only, never tokens per second.
+    `join=False`: always a new one, which leaves a kept one alone.
     """
     if not sys.platform.startswith("linux"):
         raise LinkError("The demo host needs Linux: it runs real processes.", "Try it on a Linux machine.")
-    kept = _kept()
+    kept = _kept() if join else None
     if kept is not None:
         kept.keep = keep
         return kept

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   specdash demo              loads take about 35 s
   specdash demo --speed 10   loads take about 4 s
-  specdash demo --keep       leave it running when you quit; the next `specdash demo` finds it again
+  specdash demo --keep       leave it running when you quit; the next `specdash demo` finds it
+                             again, and ends it when that one is quit without --keep
 """
 
 

@@ -151,6 +151,9 @@ async def test_kept_it_goes_on_and_is_found_again() -> None:
         assert all(alive(pid) for pid in pids)
         link = await open_link(again.host)
         await link.close()
+        with await asyncio.to_thread(start, 50, join=False) as other:
+            assert other.folder != first.folder and not other.found
+        assert all(alive(pid) for pid in pids), "a new one for itself leaves the kept one alone"
     finally:
         again = await asyncio.to_thread(start, 50)
         await asyncio.to_thread(again.close)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -59,7 +62,11 @@ def smi(tool: Callable[[str], Path]) -> Iterator[Callable[..., gpu_smi.Smi]]:
 
 
 def calls(one: gpu_smi.Smi) -> list[str]:
-    return (Path(one.path).parent / "calls").read_text().splitlines()
+    return calls_at(Path(one.path))
+
+
+def calls_at(path: Path) -> list[str]:
+    return (path.parent / "calls").read_text().splitlines()
 
 
 LOOP = """
@@ -80,6 +87,36 @@ def test_one_loop_process_serves_all_samples(smi: Callable[..., gpu_smi.Smi]) ->
     assert found[1]["processes"] is None, "memory in use and nobody listed: hidden"
     assert one.driver == "580.1"
     assert len([c for c in calls(one) if "query-gpu" in c]) == 1
+
+
+@pytest.mark.parametrize("variable", ["SPECDASH_PY38", ""])
+def test_the_sampler_runs_in_the_hosts_oldest_python(tool: Callable[[str], Path], variable: str) -> None:
+    """`-I -S` as bare as a host's python3: no pynvml, nvidia-smi found in PATH."""
+    named = (
+        os.environ.get(variable, "/root/.pyenv/versions/3.8.18/bin/python3.8") if variable else sys.executable
+    )
+    python = named if os.path.exists(named) else shutil.which("python3.8")
+    if python is None:
+        pytest.skip("no Python 3.8 here: set SPECDASH_PY38")
+    path = tool(LOOP)
+    root = Path(gpu.__file__).parents[3]
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(root)!r})\n"
+        "from specdash.host.remote import gpu\n"
+        "print(json.dumps(gpu.SAMPLES['gpu']({'wait_s': 10}), allow_nan=False))\n"
+    )
+    env = {"PATH": f"{path.parent}:/usr/bin:/bin"}
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", code], env=env, capture_output=True, timeout=60, check=True
+    )
+    sample = json.loads(done.stdout)
+    assert sample["source"] == f"nvidia-smi loop ({path})" and sample["driver"] == "580.1"
+    assert [g["memory_used_mib"] for g in sample["gpus"]] == [1000.0 * (i + 1) for i in range(8)]
+    (pid, *_) = (int(line.split()[0]) for line in calls_at(path) if "query-gpu" in line)
+    end = time.monotonic() + 5
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{pid}"), "the loop ends with the program that reads it"
 
 
 def test_fields_that_this_driver_does_not_know_are_left_out(smi: Callable[..., gpu_smi.Smi]) -> None:
