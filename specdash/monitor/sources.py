@@ -51,7 +51,7 @@ DEFAULT = cast(OpenLink, open_any)
 
 def backoff(attempt: int, rng: Callable[[], float] = random.random) -> float:
     """Seconds to wait after the `attempt`-th failure in a row: doubling with jitter of a half."""
-    longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempt - 1, 10))
+    longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempt - 1, 20))
     return float(longest * (0.5 + rng() / 2))
 
 

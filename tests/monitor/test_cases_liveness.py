@@ -46,7 +46,9 @@ def test_c701_a_200_with_a_dead_scheduler_is_down() -> None:
     for answer in case["http"]:
         watch(answer["t"], HttpSeen("health", answer["status"]))
         if answer["t"] in pages:
-            watch.page(answer["t"], "".join(f"{k}{{a=\"b\"}} {v}\n" for k, v in pages[answer["t"]].items() if k != "t"))
+            watch.page(
+                answer["t"], "".join(f'{k}{{a="b"}} {v}\n' for k, v in pages[answer["t"]].items() if k != "t")
+            )
     health = watch(21, Tick()).health
     assert (health.state, health.category) == ("down", "scheduler_dead_health_lies")
     assert "no sglang::scheduler process" in health.evidence
@@ -72,7 +74,19 @@ def test_a_zombie_scheduler_is_no_scheduler() -> None:
 
 def test_processes_without_titles_say_nothing_of_schedulers() -> None:
     watch = Watch(alive=True, phase="ready", ready_boot_s=1.0)
-    watch(0, RunSampled(({"tree": [{"pid": 1, "title": "python3 -m sglang.launch_server"}, {"pid": 2, "title": "python3"}]},)))
+    watch(
+        0,
+        RunSampled(
+            (
+                {
+                    "tree": [
+                        {"pid": 1, "title": "python3 -m sglang.launch_server"},
+                        {"pid": 2, "title": "python3"},
+                    ]
+                },
+            )
+        ),
+    )
     assert watch(3, Tick()).health.state == "ready"
 
 

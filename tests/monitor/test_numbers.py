@@ -53,7 +53,8 @@ def test_not_speculating_and_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("running", "low", "high"), [(0.6, 1, 1), (1, 1, 1), (2, 2, 2), (3, 3, 4), (4, 3, 4), (5, 5, 8), (9, 9, 16), (48, 33, 64)]
+    ("running", "low", "high"),
+    [(0.6, 1, 1), (1, 1, 1), (2, 2, 2), (3, 3, 4), (4, 3, 4), (5, 5, 8), (9, 9, 16), (48, 33, 64)],
 )
 def test_buckets(running: float, low: int, high: int) -> None:
     assert breakeven.bucket(running) == (low, high)
@@ -62,7 +63,13 @@ def test_buckets(running: float, low: int, high: int) -> None:
 positive = st.floats(0.5, 1e4)
 
 
-@given(length=st.floats(1, 16), tok_s=positive, running=st.integers(1, 64), base=positive, scale=st.floats(0.1, 100))
+@given(
+    length=st.floats(1, 16),
+    tok_s=positive,
+    running=st.integers(1, 64),
+    base=positive,
+    scale=st.floats(0.1, 100),
+)
 def test_break_even_does_not_depend_on_the_unit_of_time(
     length: float, tok_s: float, running: int, base: float, scale: float
 ) -> None:
@@ -203,7 +210,7 @@ def test_a_page_of_140_kb_takes_under_5_ms() -> None:
 
 
 def test_five_megabytes_of_help_lines_cost_little() -> None:
-    body = b"# HELP sglang:num_running_reqs_of_some_kind and text {with} \"braces\"\n" * 75_000
+    body = b'# HELP sglang:num_running_reqs_of_some_kind and text {with} "braces"\n' * 75_000
     body += b'sglang:num_running_reqs{tp_rank="0"} 4\n'
     assert metrics.total(metrics.read(body), "num_running_reqs") == 4.0
     assert _timed(body) < 1.0
