@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pwd
 import secrets
@@ -38,6 +39,12 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    """In the child: SIGKILL when we are gone, so that an interrupted test run leaves no server."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def processes_below(pid: int) -> list[int]:
@@ -107,7 +114,10 @@ class Sshd:
         )
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [PROGRAM, "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL
+                [PROGRAM, "-D", "-e", "-f", str(config)],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=_end_with_parent,
             )
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
