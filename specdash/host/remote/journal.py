@@ -75,7 +75,9 @@ def read(
             with open(name, "rb") as file:
                 here = os.fstat(file.fileno()).st_ino
                 if name != path:
-                    if position is None or inode != here:
+                    if position is None:
+                        inode = here  # from the first record there is
+                    elif inode != here:
                         continue
                 elif inode != here:
                     inode, offset = here, 0

@@ -11,6 +11,7 @@ import pwd
 import re
 import signal
 import time
+from stat import S_ISCHR, S_ISFIFO, S_ISREG, S_ISSOCK
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from specdash.host.remote.wire import CallError
@@ -245,6 +246,34 @@ def _call_signal(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
         ) from None
 
 
+def _call_look(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
+    """{pid, start} → one process closely: `describe` plus cwd, exe, stdout (a file's path, or "" and `stdout_kind`),
+    ignored (signal numbers), env_names, tree (pids). "gone" when the identity does not match."""
+    pid = int(params["pid"])
+    row = stat(pid)
+    if row is None or row["start"] != int(params["start"]):
+        raise CallError("gone", "Process %d is gone; another one may have its number." % pid, "Look again.")
+    found = describe(row)
+    for name, link in (("cwd", "cwd"), ("exe", "exe"), ("stdout", "fd/1")):
+        try:
+            found[name] = os.readlink("/proc/%d/%s" % (pid, link))
+        except OSError:
+            found[name] = ""
+    try:
+        mode = os.stat("/proc/%d/fd/1" % pid).st_mode
+        kinds = ((S_ISREG, "file"), (S_ISFIFO, "pipe"), (S_ISSOCK, "socket"), (S_ISCHR, "terminal or device"))
+        found["stdout_kind"] = next((word for test, word in kinds if test(mode)), "other")
+    except OSError:
+        found["stdout_kind"] = "hidden"
+    if found["stdout_kind"] != "file" or found["stdout"].endswith(" (deleted)"):
+        found["stdout"] = ""
+    found["ignored"] = sorted(signal_sets(pid)["ignored"])
+    found["env_names"] = sorted(os.fsdecode(name) for name in environ(pid) or {})
+    found["tree"] = tree(pid, snapshot())
+    found["boot_id"] = boot_id()
+    return found
+
+
 def _sample(params: Dict[str, Any]) -> Dict[str, Any]:
     """{words, pids}: processes whose command line or name has one of `words`, and `pids`, with all their descendants.
 
@@ -270,5 +299,6 @@ def _sample(params: Dict[str, Any]) -> Dict[str, Any]:
 SAMPLES: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {"procs": _sample}
 CALLS: Dict[str, Callable[[Dict[str, Any], bytes], Dict[str, Any]]] = {
     "procs.list": _call_list,
+    "procs.look": _call_look,
     "procs.signal": _call_signal,
 }

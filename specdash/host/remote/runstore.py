@@ -48,7 +48,12 @@ def prepare(
             if name not in FILES:
                 raise CallError("bad_call", "%r is no file of a run." % (name,), "")
             journal.put(os.path.join(folder, name), data)
-        os.close(os.open(folders.path(folder, folders.LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        log = folders.path(folder, folders.LOG)
+        if run.get("attach") and run.get("stdout"):
+            if not os.path.lexists(log):  # the log of an adopted server is where it writes it
+                os.symlink(str(run["stdout"]), log)
+        else:
+            os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
         check_log(str(run.get("log") or ""), set_aside)
         facts = {
             "created_unix": round(time.time(), 3),
