@@ -41,6 +41,8 @@ _KNOWN_SHAPES = re.compile(
     r"|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{16,}"
     r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,})"
 )
+_HASH = re.compile(r"#[\w -]*$")
+_COUNT = re.compile(r"^[\d.]+[%,;]?$")
 _EMPTY = ("none", "null", "''", '""', "true", "false", "")
 
 
@@ -116,6 +118,9 @@ def _hide_flag(found: "re.Match[str]") -> str:
 def _hide_assign(found: "re.Match[str]") -> str:
     value = found.group("value")
     if value.lower() in _EMPTY or value == MARK or not is_secret_key(found.group("key")):
+        return found.group(0)
+    before = found.string[max(0, found.start() - 24) : found.start("key")]
+    if _HASH.search(before) and _COUNT.match(value):  # "#token: 812", "#full token: 812": SGLang counts with #
         return found.group(0)
     quote = value[0] if value[0] in "'\"" else ""
     closing = quote if quote and value.endswith(quote) and len(value) > 1 else ""
