@@ -1,3 +1,6 @@
+from __future__ import annotations
+
+from specdash.sglang import redact
 
 
 def test_counts_in_a_decode_line_are_no_secrets():
