@@ -1,0 +1,224 @@
+"""Drafter fit: the facts of the field, each as a pair of configs. Numbers come from public model cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specdash.sglang import architectures, drafter_card, fit
+from specdash.sglang import modelconfig as mc
+from specdash.sglang.gpus import compute_capability
+
+DEEPSEEK = {
+    "architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 129280,
+    "max_position_embeddings": 163840, "num_nextn_predict_layers": 1,
+}  # fmt: skip
+KIMI = {
+    "architectures": ["KimiK25ForConditionalGeneration"],
+    "text_config": {**DEEPSEEK, "architectures": ["DeepseekV3ForCausalLM"], "vocab_size": 163840, "num_nextn_predict_layers": 0},
+    "vision_config": {"hidden_size": 1152},
+}  # fmt: skip
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256,
+    "max_position_embeddings": 131072, "num_attention_heads": 32, "num_key_value_heads": 8,
+}  # fmt: skip
+EAGLE3 = {
+    "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "num_hidden_layers": 1, "vocab_size": 128256,
+    "draft_vocab_size": 32000, "max_position_embeddings": 131072,
+}  # fmt: skip
+
+
+def pair(target: dict[str, Any], draft: dict[str, Any] | None, algorithm: str, **known: Any) -> fit.FitReport:
+    return fit.fit(target, draft, fit.Context(algorithm, **known))
+
+
+def kimi_drafter(*ids: int) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 7168, "num_hidden_layers": 1, "vocab_size": 163840,
+        "draft_vocab_size": 32000, "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(ids)},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict", "category"),
+    [
+        ((2, 30, 58), "ok", ""),
+        ((2, 30, 61), "warn", "aux_layer_ids_unusual"),
+        ((2, 30, 62), "block", "aux_layer_ids_out_of_range"),
+        ((-1, 30, 58), "block", "aux_layer_ids_out_of_range"),
+        ((58, 30, 2), "warn", "aux_layer_ids_unusual"),
+    ],
+)
+def test_aux_layers_of_a_61_layer_target(ids: tuple[int, ...], verdict: str, category: str) -> None:
+    report = pair(KIMI, kimi_drafter(*ids), "EAGLE3", captures=True)
+    assert (report.verdict, report.category) == (verdict, category)
+    assert report.numbers["target_layers"] == 61 and report.aux_layer_ids == list(ids)
+
+
+def test_four_aux_layers_need_0_5_13() -> None:
+    for version, verdict in (("0.5.9", "block"), ("0.5.13.post1", "ok")):
+        assert pair(KIMI, kimi_drafter(2, 20, 40, 58), "EAGLE3", version=version).verdict == verdict
+
+
+def test_malformed_aux_layers_are_swallowed_by_the_engine_and_said_here() -> None:
+    draft = {**EAGLE3, "eagle_config": {"eagle_aux_hidden_state_layer_ids": "2,16,29"}}
+    assert pair(LLAMA, draft, "EAGLE3").category == "aux_layer_ids_malformed"
+
+
+@pytest.mark.parametrize(
+    ("target", "algorithm", "version", "verdict", "category"),
+    [
+        (DEEPSEEK, "NEXTN", "0.5.23", "ok", ""),
+        ({**DEEPSEEK, "num_nextn_predict_layers": 0}, "NEXTN", "0.5.23", "block", "no_mtp_layers"),
+        (KIMI, "EAGLE", "0.5.23", "block", "no_mtp_layers"),
+        (
+            {**DEEPSEEK, "architectures": ["Glm4MoeForCausalLM"]},
+            "EAGLE",
+            "0.4.6.post5",
+            "warn",
+            "missing_drafter",
+        ),
+        (LLAMA, "EAGLE", "0.5.23", "block", "missing_drafter"),
+        (LLAMA, "EAGLE3", "0.5.23", "block", "missing_drafter"),
+        (LLAMA, "STANDALONE", "0.5.23", "block", "missing_drafter"),
+        (LLAMA, "DFLASH", "0.5.23", "block", "missing_drafter"),
+        (LLAMA, "DSPARK", "0.5.23", "block", "missing_drafter"),
+        ({**LLAMA, "dspark_block_size": 7}, "DSPARK", "0.5.23", "ok", ""),
+        (LLAMA, "NGRAM", "0.5.23", "ok", ""),
+        (LLAMA, "UNO", "0.5.23", "block", "missing_flag"),
+    ],
+)
+def test_no_drafter(
+    target: dict[str, Any], algorithm: str, version: str, verdict: str, category: str
+) -> None:
+    report = pair(target, None, algorithm, version=version)
+    assert (report.verdict, report.category) == (verdict, category)
+
+
+@pytest.mark.parametrize(
+    ("draft", "algorithm", "verdict"),
+    [
+        (EAGLE3, "EAGLE3", "ok"),
+        (EAGLE3, "EAGLE", "block"),
+        (EAGLE3, "STANDALONE", "block"),
+        (EAGLE3, "DFLASH", "block"),
+        ({**EAGLE3, "architectures": ["LlamaForCausalLM"]}, "EAGLE3", "block"),
+        ({**LLAMA, "architectures": ["LlamaForCausalLMEagle"]}, "EAGLE", "ok"),
+        ({**LLAMA, "architectures": ["LlamaForCausalLMEagle"]}, "EAGLE3", "block"),
+        (LLAMA, "STANDALONE", "ok"),
+        ({**LLAMA, "architectures": ["Gemma4AssistantForCausalLM"]}, "EAGLE3", "block"),
+        ({**LLAMA, "architectures": ["Gemma4AssistantForCausalLM"]}, "NEXTN", "ok"),
+        (
+            {**LLAMA, "architectures": ["DFlashDraftModel"], "dflash_config": {"mask_token_id": 5}},
+            "DFLASH",
+            "ok",
+        ),
+        (
+            {**LLAMA, "architectures": ["DFlashDraftModel"], "dflash_config": {"mask_token_id": 200000}},
+            "DFLASH",
+            "block",
+        ),
+    ],
+)
+def test_algorithm_and_drafter(draft: dict[str, Any], algorithm: str, verdict: str) -> None:
+    flags = (("--speculative-num-draft-tokens", 16),) if algorithm == "DFLASH" else ()
+    report = pair(LLAMA, draft, algorithm, version="0.5.23", flags=flags)
+    assert report.verdict == verdict, report.findings[0]
+
+
+def test_standalone_vocabulary_and_nested_sizes() -> None:
+    assert pair(LLAMA, {**LLAMA, "vocab_size": 32000}, "STANDALONE").category == "drafter_mismatch_vocab"
+    target = {"text_config": LLAMA, "vision_config": {"hidden_size": 1280}}
+    assert mc.hidden_size(target) == 4096
+    assert mc.hidden_size({"vision_config": {"hidden_size": 1280}}) is None
+
+
+def test_d2t_map_is_looked_for_when_the_tensors_are_known() -> None:
+    assert pair(LLAMA, EAGLE3, "EAGLE3", draft_tensors=("d2t", "fc.weight")).verdict == "ok"
+    assert pair(LLAMA, EAGLE3, "EAGLE3", draft_tensors=("fc.weight",)).category == "drafter_d2t_missing"
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "env", "verdict"),
+    [
+        ("0.5.23", (), {}, "block"),
+        ("0.5.23", (("--context-length", 2048),), {}, "ok"),
+        ("0.5.23", (), {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}, "warn"),
+        ("0.4.9.post6", (), {}, "warn"),
+        ("", (), {}, "block"),
+    ],
+)
+def test_drafter_positions(version: str, flags: Any, env: dict[str, str], verdict: str) -> None:
+    draft = {**EAGLE3, "max_position_embeddings": 2048}
+    report = pair(LLAMA, draft, "EAGLE3", version=version, flags=flags, env=env)
+    assert report.verdict == verdict
+    assert (report.numbers["target_context"], report.numbers["draft_context"]) == (131072, 2048)
+
+
+def test_rope_scaling_counts_where_sglang_counts_it() -> None:
+    from specdash.sglang.fit_shapes import context_of
+
+    assert (
+        context_of({"max_position_embeddings": 32768, "rope_scaling": {"type": "yarn", "factor": 4.0}})
+        == 131072
+    )
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    assert context_of({"max_position_embeddings": 131072, "rope_scaling": llama3}) == 131072
+    assert context_of({"rope_scaling": {"factor": float("nan")}}) is None
+
+
+def test_layers_and_heads() -> None:
+    two = {**EAGLE3, "num_hidden_layers": 2}
+    assert pair(LLAMA, two, "EAGLE3", version="0.5.9").category == "drafter_layers"
+    assert pair(LLAMA, two, "EAGLE3", version="0.5.15").verdict == "ok"
+    odd = {**EAGLE3, "num_attention_heads": 12, "num_key_value_heads": 3}
+    assert pair(LLAMA, odd, "EAGLE3", flags=(("--tp-size", 8),)).category == "drafter_tp_heads"
+
+
+def test_quantization_goes_to_the_drafter_too() -> None:
+    awq = (("--quantization", "awq"),)
+    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=awq, version="0.5.23").category == "quantization_inherited"
+    apart = (*awq, ("--speculative-draft-model-quantization", "unquant"))
+    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=apart).verdict == "ok"
+    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=(("--quantization", "fp8"),)).verdict == "warn"
+
+
+def test_fp8_on_old_gpus() -> None:
+    draft = {**EAGLE3, "quantization_config": {"quant_method": "fp8"}}
+    for name, verdict in (
+        ("NVIDIA A100-SXM4-80GB", "warn"),
+        ("NVIDIA H200", "ok"),
+        ("NVIDIA L40S", "ok"),
+        ("", "ok"),
+    ):
+        assert (
+            pair(LLAMA, draft, "EAGLE3", gpu_compute_cap=compute_capability(name), gpu_name=name).verdict
+            == verdict
+        )
+
+
+def test_target_without_capture_and_unknown_architectures() -> None:
+    assert pair(LLAMA, EAGLE3, "EAGLE3", captures=False).category == "target_without_capture"
+    known = architectures.from_names(["LlamaForCausalLM"])
+    assert pair(LLAMA, EAGLE3, "EAGLE3", architectures=known).category == "architecture_unknown_on_host"
+    draft = {**EAGLE3, "eagle_config": {"use_aux_hidden_state": False}}
+    assert pair(LLAMA, draft, "EAGLE3", captures=False).verdict == "ok"
+
+
+def test_override_args_hit_the_drafter() -> None:
+    flags = (("--json-model-override-args", '{"num_hidden_layers": 4}'),)
+    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=flags).category == "override_hits_drafter"
+
+
+def test_what_cannot_be_compared_is_not_checked() -> None:
+    report = pair({}, {}, "EAGLE")
+    assert report.verdict == "ok" and {f.status for f in report.findings} == {"not_checked"}
+    assert report.numbers["target_hidden"] is None
+
+
+def test_the_card_says_what_a_drafter_is() -> None:
+    card = drafter_card.card(kimi_drafter(2, 30, 58), "/d", 5_000_000_000)
+    assert (card.algorithm, card.aux_layer_ids, card.draft_vocab_size) == ("EAGLE3", (2, 30, 58), 32000)
+    assert ("size on disk", "5.00 GB") in drafter_card.lines(card)
+    assert drafter_card.card({}).layers is None
