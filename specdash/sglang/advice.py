@@ -58,7 +58,7 @@ NO_GRAPH = (
 )
 PREFILL_SIZE = (("--chunked-prefill-size", "", ""),)
 RUNNING = (("--max-running-requests", "", ""),)
-NCCL_PORT = (("--nccl-port", "", ""), ("--dist-init-addr", "", ""))
+NCCL_PORT = (("--nccl-port", "0.4.9", ""),)
 DIST_TIMEOUT = (("--dist-timeout", "0.4.3", ""),)
 DRAFT_QUANT = (("--speculative-draft-model-quantization unquant", "0.5.8", ""),)
 
@@ -134,7 +134,7 @@ def advise(category: str, numbers: Dict[str, Any], known: Known, hints: str) -> 
         )
     if category == "internal_port_in_use":
         flag = known.pick(NCCL_PORT, hints)
-        other = "Or give other internal ports: {} (or another base --port).".format(flag or "--nccl-port")
+        other = "Or give other ports: {}another base --port.".format(flag + ", or " if flag else "")
         return Said(("Retry: such ports are chosen anew at each start.", other), "", (flag,) if flag else ())
     if category == "quantization_mismatch":
         flag = known.pick(DRAFT_QUANT, hints)

@@ -68,24 +68,27 @@ def first_cause(
     version: Optional[str] = None,
     flags: Optional[AbstractSet[str]] = None,
     http_port: Optional[int] = None,
+    gone: bool = False,
 ) -> Optional[Cause]:
     """The first cause of an end, else the most pressing condition of a living server, else None.
 
     `exit_code` is what wait() gave (negative: signal) or a shell's (128 + signal); `signal` a number; both None
-    when the process lives or nobody knows. `version` and `flags` (option strings that the installed parser
+    when the process lives or nobody knows; `gone`: it is known to be no more, but not how. `version` and `flags` (option strings that the installed parser
     knows) keep the advice valid; without `flags` the log's own arguments and the version decide.
     """
     code, number = normal_exit(exit_code, signal)
-    ended = code is not None or number is not None or story.phase == "exited"
+    ended = gone or code is not None or number is not None or story.phase == "exited"
     known = advice.Known(version or story.version, flags, story)
     chosen = _choose(story, ended)
+    if chosen is not None and chosen.priority == 3 and (chosen.evidence.head or not code):
+        chosen = None  # It was reported and survived; only an uncaught one (exit code 1) may be the end.
     if ended and _asked_to_stop(story, chosen, code, number):
         return _stopped(story, code, number)
     if chosen is not None and not (chosen.priority >= 2 and number is not None):
         return _cause(story, chosen, ended, known, code, number, http_port)
     if number is not None:
         return _signalled(story, number, known, chosen, code)
-    if code is not None and code != 0:
+    if (code is not None and code != 0) or (gone and code is None and story.phase != "exited"):
         return _silent(story, code, chosen)
     if ended:
         return _unknown(story, code)
@@ -245,11 +248,10 @@ def _signalled(
                  signal=number, phase=_died_in(story), was_serving=story.was_serving)  # fmt: skip
 
 
-def _silent(story: Story, code: int, chosen: Optional[Candidate]) -> Cause:
+def _silent(story: Story, code: Optional[int], chosen: Optional[Candidate]) -> Cause:
     where = _died_in(story)
-    sentence = "It exited with code {} in phase {}, and its log names no cause.".format(
-        code, where or "unknown"
-    )
+    how = "It is gone" if code is None else "It exited with code {}".format(code)
+    sentence = "{} in phase {}, and its log names no cause.".format(how, where or "unknown")
     lines = _evidence_lines(chosen.evidence, chosen.text) if chosen else ()
     hints = (
         "Look at the host: `dmesg -T | tail`, the disk, and who else stopped it.",

@@ -305,7 +305,7 @@ class Loading(Traces):
         for i, state in enumerate(self.dp_states):
             if state.dp == dp:
                 return i, state
-        first = self.phase not in ("unknown", "starting", "serving")
+        first = self.ready_seen or self.phase not in ("unknown", "starting", "serving")
         state = DpState(dp, first, None, None, None)
         if len(self.dp_states) >= KEEP_RANKS:
             self.dp_states.pop()

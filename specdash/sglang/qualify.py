@@ -362,13 +362,16 @@ def _port(sign: str, facts: Facts) -> Verdict:
     if inner:
         return Verdict(
             "internal_port_in_use",
-            "Port {} for its own processes is taken; it is not the HTTP port.".format(_said(port)),
+            "{} for its own processes is taken; it is not the HTTP port.".format(
+                "A port" if port is None else "Port {}".format(port)
+            ),
             numbers,
             (),
         )
     liar = facts.story.false_ready
-    sentence = "The HTTP port {} is taken by another process{}.".format(
-        _said(port), '; "fired up" in this log came from that one' if liar else ""
+    sentence = "The HTTP port{} is taken by another process{}.".format(
+        "" if port is None else " {}".format(port),
+        '; "fired up" in this log came from that one' if liar else "",
     )
     return Verdict("http_port_in_use", sentence, numbers, ("--port",))
 
@@ -414,7 +417,7 @@ def _timeout(sign: str, facts: Facts) -> Verdict:
 
 def _import(sign: str, facts: Facts) -> Verdict:
     module = str(facts.numbers.get("module") or "")
-    if module == "sglang":
+    if module.split(".")[0] == "sglang":
         sentence = "This interpreter has no sglang."
     elif module:
         sentence = "The package {} is missing in this environment.".format(module)
@@ -436,10 +439,6 @@ def _assertion(sign: str, facts: Facts) -> Verdict:
 
 def _int(value: Any) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _said(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 TABLE: Dict[str, Callable[[str, Facts], Verdict]] = {

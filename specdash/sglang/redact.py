@@ -28,10 +28,11 @@ SECRET_KEY = re.compile(
 
 _VALUE = r"'(?:[^'\\\n]|\\.)*'?|\"(?:[^\"\\\n]|\\.)*\"?|[^\s,;&)\]}'\"]+"
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
-_ASSIGN = re.compile(
-    r"(?P<quote>\\?[\"']?)(?P<key>" + _NAME + r")(?P=quote)(?P<sep>\s*[=:]\s*)(?P<scheme>Bearer\s+|Basic\s+)?"
-    r"(?P<value>" + _VALUE + r")"
+_NAMED = re.compile(
+    r"(?<![#\w.-])(?P<quote>\\?[\"']?)(?P<key>" + _NAME + r")(?P=quote)\s*[=:]\s*(?:(?:Bearer|Basic)\s+)?"
 )
+"""A name and its sign, without the value: a value may hold names of its own (`server_args=ServerArgs(api_key=…`)."""
+_ITS_VALUE = re.compile(r"\\\"(?:[^\"\\\n]|\\[^\"\n])*\\\"|" + _VALUE)
 _FLAG = re.compile(r"(?P<flag>--(?P<key>[A-Za-z][A-Za-z0-9-]*))(?P<sep>\s+|=)(?P<value>" + _VALUE + r")")
 _HEADER = re.compile(r"(?i)\b((?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{6,}")
 _URL_USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s/@:'\"]*):(?P<password>[^\s/@'\"]+)@")
@@ -64,7 +65,7 @@ def text(value: str, secrets: Iterable[str] = ()) -> str:
     value = _URL_USER.sub(lambda m: m.group("scheme") + m.group("user") + ":" + MARK + "@", value)
     value = _URL_TOKEN.sub(lambda m: m.group("scheme") + MARK + "@", value)
     value = _FLAG.sub(_hide_flag, value)
-    value = _ASSIGN.sub(_hide_assign, value)
+    value = _hide_named(value)
     value = _HEADER.sub(lambda m: m.group(1) + MARK, value)
     return _KNOWN_SHAPES.sub(MARK, value)
 
@@ -115,14 +116,20 @@ def _hide_flag(found: "re.Match[str]") -> str:
     return found.group("flag") + found.group("sep") + MARK
 
 
-def _hide_assign(found: "re.Match[str]") -> str:
-    value = found.group("value")
-    if value.lower() in _EMPTY or value == MARK or not is_secret_key(found.group("key")):
-        return found.group(0)
-    before = found.string[max(0, found.start() - 24) : found.start("key")]
-    if _HASH.search(before) and _COUNT.match(value):  # "#token: 812", "#full token: 812": SGLang counts with #
-        return found.group(0)
-    quote = value[0] if value[0] in "'\"" else ""
-    closing = quote if quote and value.endswith(quote) and len(value) > 1 else ""
-    head = found.group("quote") + found.group("key") + found.group("quote") + found.group("sep")
-    return head + (found.group("scheme") or "") + quote + MARK + closing
+def _hide_named(value: str) -> str:
+    """Replace what stands behind a secret name and `=` or `:`."""
+    parts: List[str] = []
+    done = 0
+    found = _NAMED.search(value)
+    while found is not None:
+        after = found.end()
+        hit = _ITS_VALUE.match(value, after) if is_secret_key(found.group("key")) else None
+        if hit is not None and hit.group().lower() not in _EMPTY and not hit.group().startswith(MARK):
+            shown = hit.group()
+            quote = '\\"' if shown.startswith('\\"') else shown[0] if shown[0] in "'\"" else ""
+            closing = quote if quote and len(shown) > len(quote) and shown.endswith(quote) else ""
+            parts += [value[done:after], quote, MARK, closing]
+            done = after = hit.end()
+        found = _NAMED.search(value, max(after, found.end()))
+    parts.append(value[done:])
+    return "".join(parts)

@@ -66,6 +66,11 @@ SIGNS: Tuple[Sign, ...] = (
     ),
     _sign("oom_kv_pool", "root", r"larger than the profiled value (?P<profiled_tokens>-\d+|0\b)"),
     _sign("gpu_in_use_by_others", "root", r"memory capacity is unbalanced|Some GPUs may be occupied"),
+    _sign(
+        "killed_by_signal",
+        "root",
+        r"(?:[Oo]ut of memory|oom|cgroup).{0,80}?(?P<word>Killed) process (?P<pid>\d+)|(?P<word2>Killed) process (?P<pid2>\d+)|\d+ (?P<word3>Killed)\s{2,}",
+    ),
     _sign("oom", "root", r"(?s)(?:" + _OOM + r")" + _ALLOC),
     _sign(
         "hidden_failure_in_capture",
@@ -262,15 +267,14 @@ SIGNS: Tuple[Sign, ...] = (
         r"Watchdog caught collective operation timeout|collective operation timed? ?out|Some NCCL operations have failed or timed out",
     ),
     _sign(
-        "dist_timeout",
-        "root",
-        r"[Tt]imed out after \d+ ?(?:seconds|ms|milliseconds).{0,60}(?:client|peer|rank|store)|DistStoreError|wait timeout after \d+ms|Timed out waiting|barrier.{0,30}timed? ?out|timed out.{0,40}(?:rendezvous|store|connect)"
-        r"|client socket has timed out",
-    ),
-    _sign(
         "nccl_connect_failed",
         "root",
-        r"client socket has failed to connect|ncclRemoteError|socketStartConnect|socketPollConnect|Connect to .{0,80} failed|[Nn]o route to host|failed to connect to any network|Network is unreachable|ncclSystemError|ncclInvalidUsage|Bootstrap : no socket interface",
+        r"client socket has failed to connect|client socket has timed out|ncclRemoteError|socketStartConnect|socketPollConnect|Connect to .{0,80} failed|[Nn]o route to host|failed to connect to any network|Network is unreachable|ncclSystemError|ncclInvalidUsage|Bootstrap : no socket interface",
+    ),
+    _sign(
+        "dist_timeout",
+        "root",
+        r"[Tt]imed out after \d+ ?(?:seconds|ms|milliseconds).{0,60}(?:client|peer|rank|store)|DistStoreError|wait timeout after \d+ms|Timed out waiting|barrier.{0,30}timed? ?out|timed out.{0,40}(?:rendezvous|store|connect)",
     ),
     _sign(
         "nccl_error", "root", r"NCCL (?:error|failure|WARN .*error)|ncclUnhandledCudaError|ncclInternalError"
@@ -310,11 +314,12 @@ SIGNS: Tuple[Sign, ...] = (
     ),
     _sign("child_died", "symptom", r"[Rr]eceived sigquit from a child|SIGQUIT received"),
     _sign("init_failed", "symptom", r"Initialization failed\. Please see the error messages above"),
+    _sign("hidden_failure_in_capture", "plain", r"Capture .{0,40}[Gg]raph failed:|Fail when using backend: "),
     _sign("warmup_failed", "plain", r"Initialization failed\. warmup error"),
 )
 
 NEEDLES: Tuple[bytes, ...] = (
-    b"rror", b"xception", b"atchdog", b"crashed", b"died", b"dead", b"igquit", b"SIGQUIT", b"terminated", b"xit code",
+    b"rror", b"No module named", b"oom-kill", b"xception", b"atchdog", b"crashed", b"died", b"dead", b"igquit", b"SIGQUIT", b"terminated", b"xit code",
     b"NCCL", b"nccl", b"NVML", b"Xid", b"NVRM", b"No space", b"Killed", b"Segmentation", b"Bus error", b"Aborted",
     b"enough memory", b"out of memory", b"profiled value", b"in use", b"not available", b"imed out", b"imeout",
     b"unbalanced", b"off the bus", b"command not found", b"closed by peer", b"leave no",
@@ -334,6 +339,25 @@ WARNING_NEEDLES: Tuple[bytes, ...] = (
     b"nable to",
     b"ot found",
 )
+LINES = frozenset(
+    [
+        "oom_kv_pool",
+        "http_port_in_use",
+        "bind_failed",
+        "watchdog_timeout",
+        "killed_by_signal",
+        "child_exited",
+        "child_died",
+        "init_failed",
+        "warmup_failed",
+        "gpu_lost",
+        "gpu_in_use_by_others",
+        "nccl_timeout",
+        "disk_full",
+    ]
+)
+"""Signs that count in a plain record. All others do only in an exception, an ERROR record or a line without a head:
+engines log many a failure that they survive."""
 EXCEPTION_LINE = re.compile(
     rb"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|NotFound\w*|Full|Empty|Stop\w*|Died|Lost)\w*"
     rb"|(?:[a-z_]\w*\.)+[A-Z]\w+|Exception)(?::(?: |$)|$)"

@@ -244,7 +244,7 @@ class Teller(Loading):
             self.begin_trace(text(head).strip(), b"Traceback (most recent call last):", rank, -1)
             return
         known = level not in ("INFO", "DEBUG") and any(needle in body for needle in signs.NEEDLES)
-        if known and self.evidence_line(body, rank):
+        if known and self.evidence_line(body, rank, level):
             self.errors += 1
             return
         if level in ("ERROR", "CRITICAL", "FATAL"):
@@ -280,7 +280,7 @@ WORDS = frozenset(
     b"""allocated bound jit autotune autotuning auto-tune auto-tuning retract retracted retracting retraction
     retracted_reqs sigterm gracefully health kill_process_tree shutting finished reset version watchdog crashed died
     dead sigquit terminated exit nccl nvml xid nvrm space killed segmentation bus aborted memory profiled use
-    available timed timeout unbalanced command peer leave found warning userwarning warn deprecated deprecation
+    available timed timeout unbalanced module oom-kill command peer leave found warning userwarning warn deprecated deprecation
     sub-optimal falling fallback fail failed fails failure unable sglang oom fault""".split()
 )
 """Words of the needles below, in lower case: a message with none of them (and no error) has nothing to say."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, List, Optional
 
 from specdash.sglang import signs
+from specdash.sglang.phases import Phase
 from specdash.sglang.storytypes import KEEP_EVIDENCE, Evidence, folded, same
 
 HEAD_LINES = 60
@@ -21,6 +22,7 @@ class Traces:
 
     open: Optional[Evidence]
     evidence: List[Evidence]
+    phases: List[Phase]
     here: int
     line: int
     at: Optional[float]
@@ -92,7 +94,7 @@ class Traces:
             at=self.at,
             offset=self.here,
             line=self.line,
-            phase=self.phase if self.phase != "exited" else "",
+            phase=next((p.name for p in reversed(self.phases) if p.name != "exited"), ""),
             sub=self.sub_phase,
             serving=self.was_serving or self.phase == "serving",
             ranks=(rank,),
@@ -116,7 +118,7 @@ class Traces:
         """An ERROR record that no rule knows: keep it open, a traceback may follow."""
         self.open = self._evidence("line", body[:2000].decode("utf-8", "replace"), rank)
 
-    def evidence_line(self, body: bytes, rank: str) -> bool:
+    def evidence_line(self, body: bytes, rank: str, level: str) -> bool:
         """A record that a sign knows. What follows without a head belongs to it."""
         head = body[:4000].decode("utf-8", "replace")
         found = signs.match(head)
@@ -126,12 +128,14 @@ class Traces:
         survived = signs.SURVIVED_HEAD.search(head) is not None and sign.category != "oom_kv_pool"
         if survived or (sign.category == "launcher_missing" and self.stamped):
             return False
+        said = level in ("ERROR", "CRITICAL", "FATAL") or signs.EXCEPTION_LINE.match(body) is not None
+        if self.stamped and not said and sign.category not in signs.LINES:
+            return False
         self.open = self._evidence("line", head, rank, category=sign.category, numbers=tuple(numbers.items()))
         if sign.category in ("http_port_in_use", "bind_failed"):
             self.bind_failed = True
-        if (
-            sign.category in ("child_died", "child_exited", "killed_by_signal", "init_failed")
-            or "error: " in head[:80]
+        if sign.category in ("child_died", "child_exited", "killed_by_signal", "init_failed") or (
+            "error: " in head[:80] and not self.stamped
         ):
             self.end("strong")
         elif signs.FATAL_HEAD.search(head):
