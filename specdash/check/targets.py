@@ -12,7 +12,6 @@ from specdash.config.hosts import Host
 from specdash.config.keys import did_you_mean
 from specdash.config.settings import LOCAL, Settings
 from specdash.config.thresholds import CheckSettings
-from specdash.control.profiles import load as load_profile
 from specdash.errors import HostUnknown, UsageError
 
 _PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d{1,5})\Z")
@@ -90,7 +89,9 @@ def _port(word: str, match: re.Match[str], settings: Settings) -> Target:
 
 
 def _profile(word: str, settings: Settings) -> Target:
-    found = load_profile(word, settings)
+    from specdash.control.profiles import load  # not needed for hosts and ports, and costs 50 ms
+
+    found = load(word, settings)
     spec = found.spec
     host = settings.host(spec.host or settings.defaults.host or LOCAL)
     address, port = spec.http()

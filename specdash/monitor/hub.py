@@ -143,6 +143,10 @@ class Hub:
             with contextlib.suppress(RuntimeError):
                 self._told = asyncio.get_running_loop().call_later(NOTIFY_S, self._tell)
 
+    def settle(self) -> None:
+        """Judge all that was read by now, for a reader that will not wait for the next tick."""
+        self.emit(Event(time.monotonic(), "", Tick(), source="clock"))
+
     def _fault(self, sentence: str) -> None:
         self.faults = [*self.faults, sentence][-50:]
 

@@ -190,6 +190,7 @@ class LogStore:
         if self.size == 0 or self.line_count == 0:
             return None
         rule = re.compile(pattern) if isinstance(pattern, bytes) else pattern
+        rule = re.compile(rule.pattern, rule.flags | re.MULTILINE)  # `^` and `$` are a line's
         start = min(max(start, 0), self.line_count - 1)
         with mmap.mmap(self._file.fileno(), self.size, access=mmap.ACCESS_READ) as memory:
             if direction >= 0:
@@ -203,7 +204,7 @@ class LogStore:
             if found is None:
                 return None
             line = self.line_at(found.start())
-            # A pattern must hold within one line: `^`, `$` and `.` are the line's.
+            # A pattern must hold within one line; `\s` may have crossed into the next.
             if rule.search(self.line(line)):
                 return line
             position = self._after_newline(found.start())

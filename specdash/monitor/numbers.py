@@ -16,6 +16,7 @@ WINDOW_S = 10.0
 LONG_S = 60.0
 FRESH_S = 15.0
 """A value of a source that is polled is stale when older than this."""
+SILENT_S = 30.0
 HISTORY = 900
 LOG, METRICS, LOADS, INFO = "log decode lines", "metrics realtime_tokens_total", "/v1/loads", "/server_info"
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -48,10 +49,14 @@ def known_idle(m: Memory, now: float) -> bool | None:
     return None
 
 
-def choose(m: Memory, now: float) -> str:
-    """The source of live numbers: kept while it works; the log first, since every server has it."""
+def choose(server: ServerState, m: Memory, now: float) -> str:
+    """The source of live numbers: the log where it is followed, since every server writes it; else what answers.
+
+    Kept while it works. A log that says nothing while requests run (another log level) does not.
+    """
+    followed = server.log.read > 0 and not server.log.missing
     has = {
-        LOG: bool(m.lines) and m.last_decode is not None,
+        LOG: followed and not _silent(m, now),
         METRICS: "realtime_tokens_total" in m.counters
         and m.metrics_at is not None
         and now - m.metrics_at <= FRESH_S,
@@ -60,6 +65,18 @@ def choose(m: Memory, now: float) -> str:
     if m.source and has.get(m.source):
         return m.source
     return next((name for name in (LOG, METRICS, LOADS) if has[name]), m.source)
+
+
+def _silent(m: Memory, now: float) -> bool:
+    """Requests have been running for a while and the log has no decode line of it."""
+    if m.last_decode is not None and now - m.last_decode < SILENT_S:
+        return False
+    since = None
+    for count in reversed(m.counts):
+        if not count.running:
+            break
+        since = count.at
+    return since is not None and m.counts[-1].at - since >= SILENT_S
 
 
 def make(server: ServerState, m: Memory, now: float) -> Numbers:

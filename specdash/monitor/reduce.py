@@ -51,7 +51,7 @@ HOST_RULES: Mapping[type, Callable[[HostState, Event, Any], HostState]] = {
 }
 
 # Bodies after which verdicts are judged at once (by the last tick's clock), since they state facts.
-FACTS = (RunsListed, RunRecorded, HttpSeen, LogRead, ProcessesSeen, PulseSeen)
+FACTS = (RunsListed, RunRecorded, HttpSeen, ProcessesSeen, PulseSeen)
 
 
 def start(hosts: Iterable[tuple[str, str]]) -> FleetState:

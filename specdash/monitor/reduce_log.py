@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from itertools import takewhile
 
 from specdash.monitor import memory, story_view
 from specdash.monitor.events import Event, LogLost, LogRead
@@ -64,13 +65,11 @@ def written_at(host: HostState, server: ServerState, end: int, now: float) -> fl
 def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState:
     """New decode and prefill lines of the story, each with the time it was written, go to the windows."""
     was = memory.of(server)
-    fresh = [
-        line
-        for line in story_view.decode_lines(server.story)
-        if line.offset > was.taken and story_view.counts(line.rank)
-    ]
+    newest = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.decodes)))
+    fresh = [line for line in reversed(newest) if story_view.counts(line.rank)]
     fresh = dated(fresh, [written_at(host, server, was.log_base + line.offset, now) for line in fresh])
-    prefills = [line for line in story_view.prefill_lines(server.story) if line.offset > was.taken]
+    prefills = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.prefills)))
+    prefills.reverse()
     if not fresh and not prefills:
         return server
     lines = tuple(line for line in (*was.lines, *fresh) if (line.at or 0.0) > now - KEEP_S)[-MOST_LINES:]

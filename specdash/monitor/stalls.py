@@ -30,10 +30,10 @@ def judge(host: HostState, server: ServerState, health: Health, now: float) -> V
     if server.status.started_boot_s is None and server.status.alive is None and not server.log.read:
         return Verdict("unknown", "Nothing has been seen of it yet.")
     found = _stall(host, server, m, now)
-    if found.kind == "unknown":
-        return Verdict(
-            "starting", f"It loads ({TITLES.get(server.story.phase, server.story.phase)}).", found.evidence
-        )
+    if found.kind == "unknown" or (found.kind == "progressing" and server.story.phase == "unknown"):
+        title = TITLES.get(server.story.phase, server.story.phase)
+        said = "its log tells no phase yet" if title == "unknown" else title
+        return Verdict("starting", f"It starts: {said}.", found.evidence)
     kinds: Mapping[str, Any] = {
         "progressing": "progressing",
         "slow": "slow",

@@ -8,7 +8,6 @@ from specdash.monitor.state import ServerState
 from specdash.sglang import causes as story_causes
 from specdash.sglang import story as story_room
 from specdash.sglang.causes import Cause
-from specdash.sglang.decode import DecodeLine, PrefillLine
 from specdash.sglang.story import Story
 
 _COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
@@ -16,15 +15,6 @@ _COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
 
 def feed(story: Story, data: bytes, at: float) -> Story:
     return story_room.feed(story, data, at)
-
-
-def decode_lines(story: Story) -> tuple[DecodeLine, ...]:
-    """The story's newest decode lines, bounded, oldest first."""
-    return story.decodes
-
-
-def prefill_lines(story: Story) -> tuple[PrefillLine, ...]:
-    return story.prefills
 
 
 def counts(rank: str) -> bool:

@@ -34,7 +34,7 @@ def judge_all(host: HostState, now: float, moved: bool = False) -> HostState:
 
 def judge(host: HostState, server: ServerState, now: float, moved: bool = True) -> ServerState:
     m = memory.of(server)
-    source = numbers.choose(m, now)
+    source = numbers.choose(server, m, now)
     if source != m.source:
         switched = f"Live numbers now come from {source} instead of {m.source}." if m.source else ""
         m = replace(m, source=source, switched=switched)
