@@ -135,7 +135,9 @@ def _from_call(scope: Scope, node: ast.Call, problems: Problems) -> List[Flag]:
         return []
     given = _keywords(node)
     has_default = "default" in given
-    default = _default(scope, given["default"]) if has_default else None
+    default = (
+        _default(scope, given["default"]) if has_default else _implied_default(scope, given.get("action"))
+    )
     kind = _SCALARS.get(gist(given["type"]), gist(given["type"])) if "type" in given else "str"
     dest = scope.value(given["dest"]) if "dest" in given else None
     return [
@@ -249,12 +251,26 @@ def _action_nargs(scope: Scope, action: str) -> Any:
     node = home.classes.get(name) if home is not None else None
     if node is None or home is None:
         return 0 if action.startswith("Deprecated") and "Alias" not in action else None
+    return _init_default(home, node, "nargs")
+
+
+def _implied_default(scope: Scope, action: Optional[ast.AST]) -> Any:
+    """What an action defaults to when the call says nothing: False for a switch."""
+    if isinstance(action, ast.Constant):
+        return {"store_true": False, "store_false": True}.get(str(action.value))
+    home, name = scope.origin(gist(action).split(".")[-1]) if action is not None else (None, "")
+    node = home.classes.get(name) if home is not None else None
+    return _init_default(home, node, "default") if home is not None and node is not None else None
+
+
+def _init_default(scope: Scope, node: ast.ClassDef, argument: str) -> Any:
+    """The default of one argument of a class's `__init__`; None when it has none."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            arguments = item.args.args[len(item.args.args) - len(item.args.defaults) :]
-            for argument, default in zip(arguments, item.args.defaults):
-                if argument.arg == "nargs":
-                    return home.value(default)
+            named = item.args.args[len(item.args.args) - len(item.args.defaults) :]
+            for found, default in zip(named, item.args.defaults):
+                if found.arg == argument:
+                    return scope.value(default)
     return None
 
 
