@@ -46,7 +46,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Plan:
     id: str
-    kind: Literal["launch", "stop", "switch", "hot_switch", "adopt", "tune", "cleanup"]
+    kind: Literal["launch", "stop", "switch", "hot_switch", "adopt", "tune", "cleanup", "queue"]
     host: str
     title: str
     danger: Danger
