@@ -5,6 +5,7 @@ It parses no log: what happens is told by the run's supervisor on the host, whic
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import shlex
@@ -24,6 +25,9 @@ Resolve = Callable[[str], config_secrets.Secret]
 KEY_FLAGS = ("--api-key",)
 """The flag whose value a client of the engine must send. An admin key opens the same endpoints."""
 START_S = 30.0
+KEEP_RUNS = 200
+KEEP_BYTES = 20 << 30
+"""What a host keeps of ended runs, oldest dropped first, looked after at each launch. Never one that lives."""
 READY_S = 3600.0
 
 
@@ -247,6 +251,9 @@ async def run(
         final="" if wait else "done",
         data={"run": run_id, "pid": made["pid"]},
     )
+    kept = {"base": hostruns.base(link), "keep": KEEP_RUNS, "max_bytes": KEEP_BYTES}
+    with contextlib.suppress(RemoteError, TimeoutError):  # housekeeping must not fail a launch
+        await link.call("runs.prune", kept, timeout=30)
     if wait:
         async for event in follow_to_ready(link, plan.id, run_id):
             yield event

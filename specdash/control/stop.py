@@ -32,6 +32,10 @@ async def plan(
     record = await hostruns.record(link, run_id)
     if record.get("ended") or (record["phase"] == "failed"):
         raise Refused(f"Run {run_id} has ended already.", "Nothing of it is left.")
+    if record["phase"] == "created":
+        raise Refused(
+            f"Run {run_id} was prepared but has not started.", "It belongs to a switch; abort that instead."
+        )
     if record.get("managed_by"):
         raise Refused(
             f"{run_id} is managed by {record['managed_by']}.", f"Stop it there: {record.get('stop_with')}."

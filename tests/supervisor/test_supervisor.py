@@ -281,3 +281,22 @@ def test_kin_finds_what_left_its_session_by_its_mark() -> None:
     assert len(left) == 1
     assert not kin.Kin("another", root.pid, start).members(deep=True)
     os.kill(left[0]["pid"], signal.SIGKILL)
+
+
+def test_retention_never_takes_a_run_that_lives(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, sys.executable)
+    made = bench.launch(argv=[sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        for number in range(4):
+            folder = tmp_path / "runs" / f"old{number}"
+            folder.mkdir()
+            journal.save(
+                str(folder / "run.json"), {"id": f"old{number}", "created_unix": float(number), "argv": ["x"]}
+            )
+            (folder / "events.jsonl").write_text('{"event":"failed","sentence":"x"}\n')
+        gone = bench.host("runstore.prune(x, 3, 1 << 30)", str(tmp_path))
+        assert sorted(gone) == ["old0", "old1"]
+        assert bench.host("runstore.prune(x, 0, 0)", str(tmp_path)) == ["old3", "old2"]
+        assert bench.host("[one['id'] for one in runstore.listing(x)]", str(tmp_path)) == ["r1"]
+    finally:
+        os.kill(made["pid"], signal.SIGKILL)
