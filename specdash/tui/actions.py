@@ -38,6 +38,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("switch", "w", "switch", "Switch the running server to another profile, with a way back", "Servers", danger=Danger.DESTROYS, show=True),
     Action("probe", "p", "probe", "Algorithms of the installed SGLang and the theory table", "Look", show=True),
     Action("runs", "r", "runs", "Runs of this host, past and present", "Look", show=True),
+    Action("abort", "x", "take back", "Take the running switch or stop back, as far as it can be", "Servers", danger=Danger.DESTROYS),
+    Action("adopt", "A", "adopt", "Take over a server that somebody else started, by name", "Servers", danger=Danger.CHANGES),
     Action("retry", "c", "connect", "Connect to the chosen host now instead of waiting", "Servers"),
     Action("search", "slash", "search", "Search the log by regular expression", "Log", show=True),
     Action("profiles", "P", "profiles", "All profiles: inheritance, command, difference, edit", "Look"),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from rich.style import Style
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input
@@ -28,6 +28,7 @@ from specdash.tui.actions import ACTIONS, Action
 from specdash.tui.doing import Doing
 from specdash.tui.footer import Keys
 from specdash.tui.logview import LogView
+from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.notices import Notices
 from specdash.tui.paint import styles_for
 from specdash.tui.panels import Panel, Row
@@ -115,15 +116,31 @@ class SpecdashApp(App[int]):
             # A slow link pays for every frame of an animation.
             self.animation_level = "none"
         self._restyle()
+        self._check_keys()
         self.set_keymap(self._keys)
         self.query_one(Keys).keymap = self._keys
         log = self.query_one(LogView)
         log.redact = self.operator.redact
         self.reload_profiles()
         self.hub.subscribe(self._state_came)
+        # After ctrl-z and fg the terminal is empty, and Textual repaints only what changed.
+        self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.refresh, layout=True))
         self.set_interval(UPDATE_S, self._tick)
         self.query_one("#hosts").focus()
         self._tick()
+
+    def _check_keys(self) -> None:
+        """A name in `[keys]` that no action has is told, with the nearest one."""
+        from difflib import get_close_matches
+
+        known = {action.id for action in ACTIONS}
+        for kind in (LogView, Side):
+            known |= {binding.id for binding in kind.BINDINGS if isinstance(binding, Binding) and binding.id}
+        for name in [name for name in self._keys if name not in known]:
+            near = get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            self.tell(f"[keys] names no action of the screen: {name}.{hint}", "warning")
+            del self._keys[name]
 
     def _watch_theme(self, theme_name: str) -> None:
         super()._watch_theme(theme_name)
@@ -325,6 +342,18 @@ class SpecdashApp(App[int]):
     def why_not(self, action: Action) -> str:
         """Empty when the action can be done now, else the reason in words."""
         return self.doing.why_not(action)
+
+    @on(Told)
+    def _told(self, message: Told) -> None:
+        self.tell(message.sentence, message.severity)
+
+    @on(Decide)
+    def _decide(self, message: Decide) -> None:
+        self.doing.decide(message)
+
+    @on(Adoptable)
+    def _adoptable(self, message: Adoptable) -> None:
+        self.doing.adoptable(message)
 
     @on(LogView.Asked)
     def _log_asked(self, message: LogView.Asked) -> None:

@@ -6,14 +6,17 @@ Kept out of `app` so that dialogs are imported when first opened, not before the
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdash.control.plans import Danger, Plan
+from specdash.control.plans import Danger, Plan, StepEvent
 from specdash.errors import SpecdashError
+from specdash.monitor.state import ActionState
 from specdash.tui import themes
 from specdash.tui.actions import BY_ID, Action
 from specdash.tui.logview import LogView
+from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.views.link import is_living, run_name
 from specdash.tui.words import one_line
 
@@ -27,7 +30,7 @@ SENT = "sent to the terminal (may be refused)"
 class Doing:
     def __init__(self, app: SpecdashApp) -> None:
         self.app = app
-        self._main: Any = None
+        self._rejoined: set[str] = set()
 
     @property
     def main(self) -> Any:
@@ -38,6 +41,11 @@ class Doing:
         return self.main.query_one(LogView)  # type: ignore[no-any-return]
 
     def tick(self) -> None:
+        """Once per look at the state: the bell, and what goes on on a host that has just come up."""
+        for name, host in self.app.fleet.hosts.items():
+            if host.link.status == "up" and name not in self._rejoined:
+                self._rejoined.add(name)
+                self.app.run_worker(self._rejoin(name), group="rejoin", exclusive=False)
         if self.app.notices.rang:
             self.app.notices.rang = False
             self.app.bell()
@@ -57,7 +65,9 @@ class Doing:
                 return refused
             if host.link.status != "up":
                 return f"{host.name} is not connected."
-            running = next((a for a in host.actions if a.status == "running"), None)
+            running = self._running()
+            if action.id == "abort":
+                return "" if running is not None else "nothing runs that could be taken back."
             if running is not None:
                 return f"“{running.title}” is still running."
         server = app.server
@@ -80,6 +90,10 @@ class Doing:
         if action.id == "search" and not app.run_id:
             return "there is no log here."
         return ""
+
+    def _running(self) -> ActionState | None:
+        host = self.app.host
+        return next((a for a in host.actions if a.status == "running"), None) if host else None
 
     def _may(self, name: str) -> bool:
         why = self.why_not(BY_ID[name])
@@ -124,8 +138,6 @@ class Doing:
             self._plan("switch", f"Checking {name}…")
 
     def _plan(self, kind: str, words: str) -> None:
-        from specdash.tui.dialogs.plan import PlanDialog
-
         app = self.app
         host, run, profile = app.host_name, app.run_id, app.profile_name
 
@@ -148,7 +160,20 @@ class Doing:
                     before = app.operator.profile_lines(server.run.profile)
             except SpecdashError as problem:
                 app.tell(str(problem), "warning")
-        app.push_screen(PlanDialog(words, make, command=command, before=before, after=after), self._decided)
+        self._open_plan(words, make, command, before, after)
+
+    def _open_plan(
+        self,
+        words: str,
+        make: Callable[[], Awaitable[Plan]],
+        command: str = "",
+        before: Sequence[str] = (),
+        after: Sequence[str] = (),
+    ) -> None:
+        from specdash.tui.dialogs.plan import PlanDialog
+
+        dialog = PlanDialog(words, make, command=command, before=before, after=after)
+        self.app.push_screen(dialog, self._decided)
 
     def _decided(self, result: tuple[Plan, str] | None) -> None:
         if result is not None:
@@ -156,27 +181,119 @@ class Doing:
             self.app.run_worker(self._perform(plan, typed), group="plan", exclusive=False)
 
     async def _perform(self, plan: Plan, typed: str) -> None:
-        """Progress comes back through the state (`ActionChanged`); only the end is told here."""
+        await self._follow(plan, self.app.operator.perform(plan, typed))
+
+    async def _rejoin(self, host: str) -> None:
+        """A switch that an earlier specdash began goes on on the host: follow it here too."""
+        try:
+            for plan, events in await self.app.operator.unfinished(host):
+                self.app.run_worker(
+                    self._follow(plan, self.app.operator.follow(plan, events)),
+                    group="rejoin",
+                    exclusive=False,
+                )
+        except SpecdashError as problem:
+            self.app.post_message(Told(f"{host}: could not look for running switches: {problem}", "info"))
+
+    async def _follow(self, plan: Plan, events: AsyncIterator[StepEvent]) -> None:
+        """Progress comes back through the state (`ActionChanged`); questions and the end are told here."""
         outcome = ""
         sentence = ""
         try:
-            async for event in self.app.operator.perform(plan, typed):
+            async for event in events:
+                if event.data.get("event") == "question":
+                    self.app.post_message(Decide(plan, event.sentence))
                 if event.final:
                     outcome, sentence = event.final, event.sentence
-        except SpecdashError as problem:
-            self.app.tell(f"{plan.title}: {problem}", "critical")
+        except (SpecdashError, TimeoutError) as problem:
+            said = str(problem) or "the host did not answer in time; what it was told may still happen."
+            self.app.post_message(Told(f"{plan.title}: {said}", "critical"))
             return
-        if outcome in ("failed", "rolled_back", "aborted"):
-            word = {
-                "failed": "FAILED",
-                "rolled_back": "failed and was rolled back",
-                "aborted": "was aborted",
-            }[outcome]
-            self.app.tell(
-                f"{plan.title} {word}. {sentence}".strip(), "critical" if outcome != "aborted" else "warning"
-            )
+        words = {
+            "failed": "FAILED.",
+            "rolled_back": "failed and was ROLLED BACK.",
+            "aborted": "was taken back.",
+        }
+        if outcome in words:
+            severity = "warning" if outcome == "aborted" else "critical"
+            self.app.post_message(Told(f"{plan.title} {words[outcome]} {sentence}".strip(), severity))
         elif outcome == "done":
-            self.app.tell(f"{plan.title}: done. {sentence}".strip())
+            self.app.post_message(Told(f"{plan.title}: done. {sentence}".strip()))
+
+    def decide(self, message: Decide) -> None:
+        """A switch waits: keep the slower server, or go back. Going back is what the plan said; it is first."""
+        from specdash.tui.dialogs.decide import DecideDialog
+
+        plan = message.plan
+
+        def done(word: str | None) -> None:
+            if word:
+                self.app.run_worker(self._answer(plan, word), group="plan", exclusive=False)
+
+        sentences = [
+            message.sentence,
+            "Esc leaves it open; the switch decides by its own rule when its time is up.",
+        ]
+        answers = [("roll_back", "Roll back"), ("keep", "Keep it")]
+        self.app.push_screen(DecideDialog(plan.title, sentences, answers), done)
+
+    async def _answer(self, plan: Plan, word: str) -> None:
+        try:
+            await self.app.operator.answer(plan.host, plan.id, word)
+        except (SpecdashError, TimeoutError) as problem:
+            self.app.post_message(Told(f"{plan.title}: {problem}", "warning"))
+
+    def action_abort(self) -> None:
+        from specdash.tui.dialogs.decide import DecideDialog
+
+        running = self._running()
+        if not self._may("abort") or running is None:
+            return
+        host, ident, kind = self.app.host_name, running.id, running.kind
+
+        def done(word: str | None) -> None:
+            if word == "abort":
+                self.app.run_worker(self._abort(host, kind, ident), group="plan", exclusive=False)
+
+        words = (
+            "Before the old server is stopped nothing changes; after it, the old server is launched again."
+        )
+        if kind != "switch":
+            words = "Only a stop that still waits for running requests can be taken back."
+        answers = [("go_on", "Let it go on"), ("abort", "Take it back")]
+        self.app.push_screen(DecideDialog(f"Take back “{running.title}”?", [words], answers), done)
+
+    async def _abort(self, host: str, kind: str, ident: str) -> None:
+        try:
+            self.app.post_message(Told(await self.app.operator.abort(host, kind, ident)))
+        except (SpecdashError, TimeoutError) as problem:
+            self.app.post_message(Told(str(problem), "warning"))
+
+    def action_adopt(self) -> None:
+        if self._may("adopt"):
+            self.app.notify("Looking for servers that others started…", markup=False, timeout=3)
+            self.app.run_worker(self._find(self.app.host_name), group="plan", exclusive=False)
+
+    async def _find(self, host: str) -> None:
+        try:
+            self.app.post_message(Adoptable(host, await self.app.operator.adoptable(host)))
+        except (SpecdashError, TimeoutError) as problem:
+            self.app.post_message(Told(f"Adopt: {problem}", "warning"))
+
+    def adoptable(self, message: Adoptable) -> None:
+        from specdash.tui.dialogs.choose import ChooseServer
+
+        if not message.rows:
+            self.app.tell(f"No server that others started runs on {message.host}.")
+            return
+
+        def chosen(name: str | None) -> None:
+            if name:
+                self._open_plan(
+                    f"Looking at pid {name}…", lambda: self.app.operator.plan_adopt(message.host, name)
+                )
+
+        self.app.push_screen(ChooseServer(message.rows), chosen)
 
     def action_retry(self) -> None:
         if self._may("retry"):
@@ -329,6 +446,6 @@ class Doing:
                     if row % 1000 == 999:
                         await asyncio.sleep(0)
         except OSError as problem:
-            self.app.tell(f"Could not save to {path}: {problem.strerror}.", "warning")
+            self.app.post_message(Told(f"Could not save to {path}: {problem.strerror}.", "warning"))
             return
-        self.app.tell(f"Saved {last - first + 1:,} lines to {path}")
+        self.app.post_message(Told(f"Saved {last - first + 1:,} lines to {path}"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specdash.control.plans import Check, Plan, StepEvent
+from specdash.control.plans import Check, Danger, Plan, StepEvent
 from specdash.errors import ConfigError, Refused, SpecdashError
 from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow
 
@@ -101,11 +101,10 @@ class ControlOperator:
         server = self._server(host, run)
         return server.numbers.running.value if server else None
 
-    async def _checks(self, host: str, spec: LaunchSpec, named: str) -> tuple[Check, ...]:
+    async def _checks(self, host: str, spec: LaunchSpec, named: str, leaving: str = "") -> tuple[Check, ...]:
         from specdash.control.preflight import preflight
 
-        found: Any = await preflight(self.hub.link(host), spec)
-        checks: tuple[Check, ...] = tuple(getattr(found, "checks", found))
+        checks = await preflight(self.hub.link(host), spec, leaving=leaving)
         if named and named != host:
             words = f"The profile names the host {named}; this plan is for {host}."
             checks = (
@@ -135,10 +134,7 @@ class ControlOperator:
         self._writable(host)
         named = self._spec(profile).host
         spec = self._spec(profile, host)
-        server = self._server(host, run)
-        now = server.run.http_port if server else None
-        found = await self._checks(host, spec, named)
-        checks = tuple(for_switch(check, spec.http()[1], now) for check in found)
+        checks = await self._checks(host, spec, named, leaving=run)
         return await switch.plan(
             self.hub.link(host), run, spec, checks=checks, requests=self._requests(host, run)
         )
@@ -151,6 +147,70 @@ class ControlOperator:
             raise Refused(f"Not done: “{plan.typed_name}” was not typed.", "Type it to confirm.")
         async for event in perform(self.hub, plan):
             yield event
+
+    async def unfinished(self, host: str) -> list[tuple[Plan, AsyncIterator[StepEvent]]]:
+        """Switches that go on on the host, or stand still there, from an earlier specdash: each can be followed."""
+        from specdash.control import switch
+
+        link = self.hub.link(host)
+        found: list[tuple[Plan, AsyncIterator[StepEvent]]] = []
+        for one in await switch.listing(link):
+            if one.get("end") or (self.can_change(host) and not one.get("alive")):
+                continue
+            ident = str(one["id"])
+            plan = Plan(ident, "switch", host, str(one.get("title") or ident), Danger.NONE, ())
+            # A living switch is only followed; one that stands still waits for the operator (attach or abort).
+            found.append((plan, switch.follow(link, ident)))
+        return found
+
+    async def follow(self, plan: Plan, events: AsyncIterator[StepEvent]) -> AsyncIterator[StepEvent]:
+        from specdash.control.perform import perform
+
+        async for event in perform(self.hub, plan, events):
+            yield event
+
+    async def abort(self, host: str, kind: str, ident: str) -> str:
+        """Take a running action back. Returns what happens now; raises Refused where it has no way back."""
+        from specdash.control import stop, switch
+
+        self._writable(host)
+        if kind == "switch":
+            await switch.abort(self.hub.link(host), ident)
+            return "The switch is taken back."
+        if kind == "stop" and self._stopping(host):
+            return await stop.abort(self.hub.link(host), self._stopping(host))
+        raise Refused("This cannot be taken back.", "A launch is ended by stopping its server: s.")
+
+    def _stopping(self, host: str) -> str:
+        state = self.hub.state.hosts.get(host)
+        servers = state.servers.values() if state else ()
+        return next((server.run.id for server in servers if server.status.stop_asked), "")
+
+    async def answer(self, host: str, switch_id: str, word: str) -> None:
+        from specdash.control import switch
+
+        self._writable(host)
+        await switch.answer(self.hub.link(host), switch_id, "keep" if word == "keep" else "roll_back")
+
+    async def adoptable(self, host: str) -> list[tuple[str, str]]:
+        """(name, what it is) of servers that others started."""
+        from specdash.control import adopt
+
+        found, _ = await adopt.find(self.hub.link(host))
+        return [
+            (one.name, f"pid {one.pid} {one.user} port {one.port} {one.model} {one.managed_by}".strip())
+            for one in found
+        ]
+
+    async def plan_adopt(self, host: str, name: str) -> Plan:
+        from specdash.control import adopt
+
+        self._writable(host)
+        found, _ = await adopt.find(self.hub.link(host))
+        for one in found:
+            if one.name == name:
+                return adopt.plan(self.hub.link(host), one)
+        raise Refused(f"Pid {name} is gone.", "Look again.")
 
     # Looking ------------------------------------------------------------------------------------------
 
@@ -171,19 +231,6 @@ class ControlOperator:
 
         shown = redact.text(line.decode("utf-8", "surrogateescape"))
         return shown.encode("utf-8", "surrogateescape")
-
-
-FREED_BY_STOP = frozenset({"oom_weights", "oom_kv_pool", "internal_port_in_use"})
-
-
-def for_switch(check: Check, port: int | None, port_now: int | None) -> Check:
-    """What the running server holds (its port, its GPU memory) is free by the time the next one starts."""
-    held = check.category in FREED_BY_STOP or (check.category == "http_port_in_use" and port == port_now)
-    if check.status == "block" and held:
-        return replace(
-            check, status="warn", remedy="The running server, which the switch stops first, holds it."
-        )
-    return check
 
 
 def probe_view(found: Probe) -> ProbeView:

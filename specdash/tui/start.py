@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
@@ -30,16 +29,14 @@ HANGUP_S = 1.5
 """After a hang-up nobody reads what we draw: the rest of a clean end has this long."""
 
 
-@dataclass
 class HostKeyAsked(Message):
     """A host showed a key that was never seen; `answer` waits for yes or no."""
 
-    host: str
-    fingerprint: str
-    answer: asyncio.Future[bool]
-
-    def __post_init__(self) -> None:
+    def __init__(self, host: str, fingerprint: str, answer: asyncio.Future[bool]) -> None:
         super().__init__()
+        self.host = host
+        self.fingerprint = fingerprint
+        self.answer = answer
 
 
 class DashboardApp(SpecdashApp):

@@ -544,6 +544,26 @@ class FakeOperator:
         yield StepEvent(plan.id, "launch", "running")
         yield StepEvent(plan.id, "launch", "done", "It answers.", final="done")
 
+    async def unfinished(self, host: str) -> list[tuple[Plan, AsyncIterator[StepEvent]]]:
+        return []
+
+    async def follow(self, plan: Plan, events: AsyncIterator[StepEvent]) -> AsyncIterator[StepEvent]:
+        async for event in events:
+            yield event
+
+    async def abort(self, host: str, kind: str, ident: str) -> str:
+        self.asked.append(f"abort {kind} {ident}")
+        return "The switch is taken back."
+
+    async def answer(self, host: str, switch_id: str, word: str) -> None:
+        self.asked.append(f"answer {switch_id} {word}")
+
+    async def adoptable(self, host: str) -> list[tuple[str, str]]:
+        return [("777", "pid 777 bob port 30000 /data/other")]
+
+    async def plan_adopt(self, host: str, name: str) -> Plan:
+        return self._plan("adopt", f"Adopt pid {name} on {host}", Danger.CHANGES, ())
+
     async def probe(self, host: str, profile: str) -> ProbeView:
         return ProbeView(
             "0.5.23",

@@ -31,3 +31,16 @@ class ChooseProfile(ListPage[str]):
                 )
             )
         return out or [("", [("no other profile", "dim")])]
+
+
+class ChooseServer(ListPage[str]):
+    """Servers that others started; the chosen one's name (its pid)."""
+
+    title_words = "Adopt which server? Nothing changes in it; its name is asked before."
+
+    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self.found = found
+
+    def choices(self, width: int) -> list[tuple[str, Line]]:
+        return [(name, [(one_line(words), "")]) for name, words in self.found]

@@ -110,6 +110,7 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
         else:
             go.label = VERB.get(plan.kind, plan.kind.capitalize())
             go.disabled = bool(plan.blocked)
+            go.display = not plan.blocked
             go.variant = "error" if plan.danger is Danger.DESTROYS else "primary"
             if plan.typed_name and not plan.blocked:
                 typed = self.query_one("#typed", Input)
