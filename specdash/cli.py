@@ -34,6 +34,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "try": ("specdash.verbs.try_verb", "bench several drafters, one after the other"),
     "runs": ("specdash.verbs.runs", "past runs"),
     "show": ("specdash.verbs.show", "one run: settings, phases, numbers, end"),
+    "stacks": ("specdash.verbs.stacks", "where each process of a run is stuck"),
+    "adopt": ("specdash.verbs.adopt", "servers that others started: list them, take one over by name"),
     "probe": ("specdash.verbs.probe", "ask the installed SGLang for its algorithms and flags"),
     "preflight": ("specdash.verbs.preflight", "whether a profile would start, without starting it"),
     "fit": ("specdash.verbs.fit", "whether a drafter fits a target"),

@@ -255,7 +255,7 @@ def command(base: str, ident: str, order: Dict[str, Any]) -> Dict[str, Any]:
             "sentence": "Nothing of it can run since the host restarted.",
         }
     if not found["alive"] and not kin.Kin(
-        ident, found["pid"], found["start"], bool(found.get("own_session"))
+        folders.mark(ident, folder), found["pid"], found["start"], bool(found.get("own_session"))
     ).members(True):
         return {"ok": True, "accepted": False, "ended": True, "sentence": "No process of the run is left."}
     spawn_supervisor(folder, "attach")
