@@ -41,6 +41,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
         run_id = await find_run(hub.link(name), args.run, live=False)
         hub.want(name, run_id)
         whole = await hub.until(lambda s: _read(s.hosts[name].servers.get(run_id)), args.timeout)
+        hub.settle()
         server = hub.state.hosts[name].servers[run_id]
         if not whole:
             context.say("Its log has not been read to the end in time; what follows is what was read.")

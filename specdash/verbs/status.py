@@ -40,6 +40,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
 
     async with make_hub(context, args.hosts) as hub:
         await hub.until(settled, args.timeout)
+        hub.settle()
         while True:
             state = hub.state
             if context.json:
