@@ -52,6 +52,8 @@ class Gatherer:
         self.doing = "starting"
         self.wall_skew_at: float | None = None
         self.problems: list[str] = []
+        self.failed: list[str] = []
+        """Generations that did not come back as they should."""
         self.rtt_ms: float | None = None
         self.stranger = ""
         """Who serves the target's port, where it is no run of ours."""
@@ -340,10 +342,11 @@ class Gatherer:
                 link, run, "generate", asked["path"], asked["method"], asked["body"].encode()
             )
             if answer is None:
+                self.failed.append(f"port {self._port(run)}: the generation got no answer")
                 continue
             good, sentence = ready.judge(answer.status, answer.body)
             if not good:
-                self.problems.append(sentence)
+                self.failed.append(f"port {self._port(run)}: {sentence}")
 
 
 def json_lines(data: bytes) -> tuple[Mapping[str, Any], ...]:

@@ -158,6 +158,8 @@ def _findings(target: Target, gatherer: Gatherer, rules: CheckSettings) -> Itera
         dead = next((s for s in looked if s.verdict.kind == "dead"), None)
         why = f" Its last run: {dead.verdict.sentence}" if dead else ""
         yield Finding(State.CRITICAL, "absent", f"no server of {target.name} on port {target.port}.{why}")
+    for sentence in gatherer.failed:
+        yield Finding(State.CRITICAL, "generate", sentence)
     for problem in gatherer.problems:
         yield Finding(State.WARNING, "incomplete", problem)
 

@@ -204,6 +204,9 @@ def _deaf(e: Evidence, last: Answer | None) -> Health | None:
     said = (
         f"/{last.endpoint} {last.status}" if last.status is not None else f"/{last.endpoint} {last.problem}"
     )
+    if last.endpoint == "ready" and last.status == 503:
+        sentence = "The engine itself says that it is not ready (503): paused, unhealthy or shutting down."
+        return Health("down", sentence, (said,), e.now, "not_ready")
     if e.last_prefill is not None and e.now - e.last_prefill < FROZEN_S:
         return Health(
             "busy",

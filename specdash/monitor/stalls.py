@@ -23,6 +23,8 @@ def judge(host: HostState, server: ServerState, health: Health, now: float) -> V
     deadly = next((cause for cause in m.causes if cause.crashed), None)
     if deadly is not None:
         return Verdict("stalled", deadly.sentence, tuple(deadly.evidence))
+    if server.status.stop_asked:
+        return Verdict("progressing", "It is being stopped: its processes are still there.")
     if health.state in ("ready", "idle", "busy"):
         return Verdict("ready", health.sentence, health.evidence)
     if health.state in ("hung_suspected", "down"):

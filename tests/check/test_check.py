@@ -120,6 +120,23 @@ async def test_generate_is_one_generation_and_none_while_requests_run(
     assert result.state is State.OK, result.findings
 
 
+async def test_a_generation_that_fails_is_critical() -> None:
+    """A port that answers everything with an empty 200 looks well until it has to generate."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        target = Target("x", "port", None, "", "127.0.0.1", server.sockets[0].getsockname()[1])
+        assert (await one(target)).state is State.OK
+        result = await one(target, generate=True)
+    assert result.state is State.CRITICAL
+    assert "meta_info" in render.line([result])
+
+
 async def test_an_api_key_is_taken_from_the_run_folder(link, start_run, host: Host, free_port: int) -> None:
     # The stub wants the key; a plain --api-key flag of a profile goes into the run's 0600 `auth` file.
     await start_run(link, "--api-key=sesame-sesame", "--key=sesame-sesame")

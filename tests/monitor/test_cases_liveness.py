@@ -109,6 +109,13 @@ def test_a_503_with_no_prefill_for_long_is_not_busy() -> None:
     assert watch(121, Tick()).health.state == "hung_suspected"
 
 
+def test_an_engine_that_says_it_is_not_ready_any_more_is_down() -> None:
+    watch = Watch(alive=True, phase="ready", ready_boot_s=1.0)
+    assert watch(1, HttpSeen("ready", 200)).health.state == "ready"
+    watch(5, HttpSeen("ready", 503))
+    assert watch(6, Tick()).health.state == "down"
+
+
 def test_c703_idle_is_idle_and_the_gauge_is_stale() -> None:
     watch = Watch(alive=True, phase="ready", ready_boot_s=1.0)
     watch.page(0, (DATA / "C703.t0.prom").read_bytes())
