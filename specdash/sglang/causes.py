@@ -8,12 +8,14 @@ the process (exit code, signal) comes from whoever knows it, and is used where t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Dict, List, Optional, Tuple
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
 
 from specdash.sglang import advice, conditions, qualify, signs
 from specdash.sglang.storytypes import Evidence, Story
 
 EVIDENCE_LINES = 6
+FRACTION_STEP = 0.02
+"""A gap of the memory fraction that is not worth another launch."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,31 @@ def all_conditions(story: Story, version: Optional[str] = None) -> Tuple[Cause, 
     """Everything that is wrong with a living server, by the log alone, most pressing first."""
     known = advice.Known(version or story.version, None, story)
     return tuple(_condition(story, item, known) for item in conditions.conditions(story))
+
+
+def across(causes: Sequence[Cause]) -> Optional[Cause]:
+    """What several attempts of one profile say together: whether any static memory fraction can fit.
+
+    One attempt had no room for the KV pool, another ran out beside it, and there is nothing between their
+    fractions. None when they do not say that.
+    """
+    low = [c for c in causes if c.category in ("oom_kv_pool", "oom_no_feasible_fraction")]
+    high = [c for c in causes if c.category in ("oom_graph_capture", "oom_runtime", "oom_kv_alloc")]
+    too_low = [c.numbers["mem_fraction_static"] for c in low if "mem_fraction_static" in c.numbers]
+    too_high = [c.numbers["mem_fraction_static"] for c in high if "mem_fraction_static" in c.numbers]
+    if not too_low or not too_high or min(too_high) - max(too_low) > FRACTION_STEP:
+        return None
+    numbers = {"too_low": max(too_low), "too_high": min(too_high)}
+    sentence = (
+        "No memory fraction fits: {} leaves the KV pool no room, {} leaves too little beside it.".format(
+            max(too_low), min(too_high)
+        )
+    )
+    said = advice.advise("oom_no_feasible_fraction", numbers, advice.Known("", None, Story()), "")
+    evidence = tuple(row for c in (low[-1], high[-1]) for row in c.evidence[-1:])
+    return Cause(
+        "oom_no_feasible_fraction", sentence, "fatal", evidence, numbers=numbers, advice=said.sentences
+    )
 
 
 def normal_exit(exit_code: Optional[int], signal: Optional[int]) -> Tuple[Optional[int], Optional[int]]:

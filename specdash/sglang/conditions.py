@@ -69,7 +69,11 @@ def drafter_useless(story: Story) -> Optional[Condition]:
     }
     how = "nothing is ever accepted: the pairing is broken" if zero else "almost nothing is accepted"
     sentence = "Accept length is {:.2f} over {} windows: {}.".format(mean, len(lines), how)
-    return Condition("drafter_useless", sentence, numbers, (), lines[-1].offset)
+    last = lines[-1]
+    shown = "last: accept len {}, accept rate {}, {} tok/s".format(
+        last.accept_len, last.accept_rate, last.tok_s
+    )
+    return Condition("drafter_useless", sentence, numbers, (shown,), last.offset)
 
 
 def capped(story: Story) -> Optional[Condition]:
@@ -90,7 +94,10 @@ def capped(story: Story) -> Optional[Condition]:
     sentence = "{} requests wait while {} run: the cap of {} was set by speculation, not by you.".format(
         last.queued, last.running, limit
     )
-    return Condition("capped_by_speculation", sentence, numbers, (), last.offset)
+    shown = "last: #running-req {}, #queue-req {}, token usage {}".format(
+        last.running, last.queued, last.token_usage
+    )
+    return Condition("capped_by_speculation", sentence, numbers, (shown,), last.offset)
 
 
 def health_fails(story: Story) -> Optional[Condition]:

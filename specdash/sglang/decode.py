@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, NamedTuple, Optional
 
 
@@ -54,6 +55,14 @@ class PrefillLine(NamedTuple):
             return None
         total = self.new_tokens + self.cached_tokens
         return self.cached_tokens / total if total else None
+
+
+COMMON = re.compile(
+    rb"Decode batch(?: \[\d+\])?[.,] #running-req: (\d{1,9}), #token: \d+, token usage: (\d+\.\d{1,6})"
+    rb"(?:, accept len: (\d{1,6}\.\d{1,6}))?(?:, accept rate: (\d{1,6}\.\d{1,6}))?(?:, [a-z]{2,8} graph: (True|False))?"
+    rb", gen throughput \(token/s\): (\d{1,12}\.\d{1,6}), #queue-req: (\d{1,9})[, ]*$"
+)
+"""The usual decode line of 0.4.3 to 0.5.23 at once; all others, and what comes next, go by key and value."""
 
 
 def pairs(body: bytes) -> Dict[bytes, bytes]:
@@ -110,6 +119,24 @@ def decode_line(
     first_after_idle: bool,
 ) -> DecodeLine:
     """Read a `Decode batch` message of any version."""
+    usual = COMMON.match(body)
+    if usual is not None:
+        running, usage, length, rate, graph, speed, queued = usual.groups()
+        return DecodeLine(
+            time,
+            at,
+            rank,
+            dp,
+            int(running),
+            int(queued),
+            float(usage),
+            None if length is None else float(length),
+            None if rate is None else float(rate),
+            float(speed),
+            None if graph is None else graph.decode(),
+            first_after_idle,
+            offset,
+        )
     found = pairs(body)
     return DecodeLine(
         time,

@@ -180,6 +180,7 @@ def as_json(found: Explanation) -> Dict[str, Any]:
         "was_serving": story.was_serving,
         "version": found.version or None,
         "attempts": story.attempts,
+        "attempt_offset": story.attempt_offset,
         "bytes": story.size,
         "lines": story.lines,
         "records": story.records,
@@ -256,6 +257,12 @@ def as_text(found: Explanation, name: str = "") -> str:
         rows.append(
             "  {} ranks: {}".format(
                 len(story.ranks), ", ".join(story.ranks[:8]) + (" …" if len(story.ranks) > 8 else "")
+            )
+        )
+    if story.attempts > 1:
+        rows.append(
+            "  launch {} in this log, from byte {} on; earlier ones are not told".format(
+                story.attempts, story.attempt_offset
             )
         )
     rows += ["", "State: {}".format(_state_line(found)), ""]

@@ -256,10 +256,10 @@ class Loading(Traces):
     def decode_seen(self, body: bytes, rank: str) -> bool:
         dp = prefix.rank_number(rank, "DP")
         i, state = self.dp_of(dp)
-        line = decode_line(body, self.settled_time, self.at, rank, dp, self.here, False)
+        line = decode_line(body, self.settled_time, self.at, rank, dp, self.here, state.idle)
         gap = None if state.time is None or line.time is None else line.time - state.time
-        idle = state.idle or _pause(gap, state, line.tok_s)
-        if idle:
+        idle = state.idle or (gap is not None and gap > 3.0 and _pause(gap, state, line.tok_s))
+        if idle and not state.idle:
             line = line._replace(first_after_idle=True)
         self.dp_states[i] = DpState(dp, False, line.time, gap if not idle else state.gap, line.tok_s)
         self.decodes.append(line)
@@ -314,23 +314,25 @@ class Loading(Traces):
 
     def remember(self, line: DecodeLine) -> None:
         """Into the history of the whole log: neighbours are joined when it gets long."""
-        speed = None if line.first_after_idle else line.tok_s
-        point = HistoryPoint(
-            line.time,
-            line.at,
-            1,
-            speed or 0.0,
-            int(speed is not None),
-            speed,
-            speed,
-            line.accept_len or 0.0,
-            int(line.accept_len is not None),
-            line.running,
-        )
+        speed, length, running = None if line.first_after_idle else line.tok_s, line.accept_len, line.running
         if self.history and self.history[-1].lines < self.history_width:
-            self.history[-1] = _joined(self.history[-1], point)
-        else:
-            self.history.append(point)
+            time, at, lines, total, count, low, high, accepted, told, most = self.history[-1]
+            if speed is not None:
+                total, count = total + speed, count + 1
+                low = speed if low is None or speed < low else low
+                high = speed if high is None or speed > high else high
+            if length is not None:
+                accepted, told = accepted + length, told + 1
+            if running is not None and (most is None or running > most):
+                most = running
+            self.history[-1] = HistoryPoint(
+                time, at, lines + 1, total, count, low, high, accepted, told, most
+            )
+            return
+        one, told = int(speed is not None), int(length is not None)
+        self.history.append(
+            HistoryPoint(line.time, line.at, 1, speed or 0.0, one, speed, speed, length or 0.0, told, running)
+        )
         if len(self.history) > KEEP_HISTORY:
             whole = self.history
             self.history = [_joined(a, b) for a, b in zip(whole[::2], whole[1::2])] + whole[

@@ -121,6 +121,7 @@ def _is_rank(text: str) -> bool:
     return re.fullmatch(r"(?:\s*[A-Z][A-Z_]*\d+)+\s*", text) is not None
 
 
+@lru_cache(maxsize=4096)
 def rank_number(rank: str, part: str) -> Optional[int]:
     """`rank_number("DP3 TP1", "DP")` is 3; None when the part is not there."""
     for name, number in RANK.findall(rank.encode()):

@@ -135,6 +135,8 @@ SENTENCES: Dict[str, str] = {
 
 def _oom(sign: str, facts: Facts) -> Verdict:
     numbers, phase = dict(facts.numbers), facts.found.phase
+    if "mem_fraction_static" in facts.story.numbers:
+        numbers["mem_fraction_static"] = facts.story.numbers["mem_fraction_static"]
     host = (
         "DefaultCPUAllocator" in facts.text
         or "you tried to allocate" in facts.text

@@ -358,6 +358,7 @@ LINES = frozenset(
 )
 """Signs that count in a plain record. All others do only in an exception, an ERROR record or a line without a head:
 engines log many a failure that they survive."""
+PLAIN = tuple(sign for sign in SIGNS if sign.category in LINES)
 EXCEPTION_LINE = re.compile(
     rb"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|NotFound\w*|Full|Empty|Stop\w*|Died|Lost)\w*"
     rb"|(?:[a-z_]\w*\.)+[A-Z]\w+|Exception)(?::(?: |$)|$)"
@@ -383,10 +384,13 @@ _UNITS = {
 }
 
 
-def match(text: str) -> Optional[Tuple[Sign, Dict[str, Any]]]:
-    """The first sign that a text shows, with what it names. Sizes come as `need_mib`, `free_mib`, `total_mib`."""
-    text = text[:6000]
-    for sign in SIGNS:
+def match(text: str, plain: bool = False) -> Optional[Tuple[Sign, Dict[str, Any]]]:
+    """The first sign that a text shows, with what it names. Sizes come as `need_mib`, `free_mib`, `total_mib`.
+
+    `plain`: a record that is no error by itself; only the signs of `LINES` are looked for.
+    """
+    text = text[: 1500 if plain else 6000]
+    for sign in PLAIN if plain else SIGNS:
         found = sign.pattern.search(text)
         if found:
             return sign, _named(found.groupdict())

@@ -121,15 +121,13 @@ class Traces:
     def evidence_line(self, body: bytes, rank: str, level: str) -> bool:
         """A record that a sign knows. What follows without a head belongs to it."""
         head = body[:4000].decode("utf-8", "replace")
-        found = signs.match(head)
+        said = level in ("ERROR", "CRITICAL", "FATAL") or signs.EXCEPTION_LINE.match(body) is not None
+        found = signs.match(head, plain=self.stamped and not said)
         if found is None:
             return False
         sign, numbers = found
         survived = signs.SURVIVED_HEAD.search(head) is not None and sign.category != "oom_kv_pool"
         if survived or (sign.category == "launcher_missing" and self.stamped):
-            return False
-        said = level in ("ERROR", "CRITICAL", "FATAL") or signs.EXCEPTION_LINE.match(body) is not None
-        if self.stamped and not said and sign.category not in signs.LINES:
             return False
         self.open = self._evidence("line", head, rank, category=sign.category, numbers=tuple(numbers.items()))
         if sign.category in ("http_port_in_use", "bind_failed"):

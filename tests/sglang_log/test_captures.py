@@ -155,3 +155,14 @@ def test_every_capture_can_be_explained(name: str) -> None:
     body = as_json(found)
     assert body["phase"] == "exited" or body["exit_code"] is None
     assert body["cause"]["sentence"] in text.replace("\n", " ") or body["cause"]["severity"]
+
+
+def test_the_usual_decode_line_is_read_as_by_key_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    import re
+
+    from specdash.sglang import decode
+
+    names = ("0.5.23-cpu/eagle3", "0.5.23-cpu/base", "0.5.9-cpu/base", "0.5.15.post1-h200/ngram")
+    fast = {name: told(captures()[name]).decodes for name in names}
+    monkeypatch.setattr(decode, "COMMON", re.compile(b"(?!)"))
+    assert {name: told(captures()[name]).decodes for name in names} == fast

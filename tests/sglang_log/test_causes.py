@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specdash.sglang.advice import all_flags
-from specdash.sglang.causes import Cause, all_conditions, first_cause
+from specdash.sglang.causes import Cause, across, all_conditions, first_cause
 from specdash.sglang.story import Story, feed, finish
 
 ORACLES = Path(__file__).parent.parent / "data" / "oracles"
@@ -229,3 +229,18 @@ def test_advice_prefers_what_the_engine_printed() -> None:
     assert not any("max-bs" in flag for flag in unknown.flags), "no version told: no flag that may not exist"
     asked = why(sched(text[0], before=CAPTURE.format("TP0")), flags=frozenset({"--cuda-graph-max-bs"}))
     assert "--cuda-graph-max-bs" in asked.flags
+
+
+def attempt(fraction: float, *rows: str, before: str = "") -> Cause:
+    args = f"[2026-05-04 09:13:00] server_args=ServerArgs(model_path='/m', port=30000, mem_fraction_static={fraction})\n"
+    return why(sched(*rows, before=args + before))
+
+
+def test_two_attempts_tell_that_no_fraction_fits() -> None:
+    low = attempt(0.86, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.")
+    high = attempt(0.87, OOM, before=CAPTURE.format("TP0"))
+    both = across((low, high))
+    assert both is not None and both.category == "oom_no_feasible_fraction"
+    assert both.numbers == {"too_low": 0.86, "too_high": 0.87} and len(both.evidence) == 2
+    assert across((low,)) is None
+    assert across((low, attempt(0.95, OOM, before=CAPTURE.format("TP0")))) is None, "there is room between"
