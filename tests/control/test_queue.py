@@ -40,7 +40,7 @@ class Desk:
     async def cut(self, refuse=2):
         """Kill the agent of the present link, and let the next openings fail."""
         self.refuse = refuse
-        with pytest.raises(Exception):  # noqa: B017, PT011  the call dies with its agent
+        with pytest.raises(Exception):  # noqa: B017  the call dies with its agent
             await self.links[-1].call("exec", {"argv": ["sh", "-c", "kill -9 $PPID; sleep 5"]}, timeout=5)
 
     def tell(self, profile, text):
