@@ -135,6 +135,10 @@ def _main(words: list[str]) -> int:
         yes=bool(getattr(args, "yes", False)),
         confirmed=getattr(args, "confirm", "") or "",
     )
+    if verb == "check" and "demo" in rest:
+        from specdash import check, demo
+
+        check.INJECTED["demo"] = demo.as_check_target
     result = import_module(VERBS[verb][0]).run(args, context)
     if hasattr(result, "__await__"):
         import asyncio

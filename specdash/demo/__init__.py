@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from specdash.check import Target
     from specdash.demo.session import DemoSession
     from specdash.host.link import Link
 
@@ -49,3 +50,13 @@ async def check_demo(profile: str = "demo-base", speed: float = 20.0) -> AsyncIt
             await link.close()
     finally:
         await asyncio.to_thread(session.close)
+
+
+@asynccontextmanager
+async def as_check_target() -> AsyncIterator[Target]:
+    """`specdash --check demo`: the ready demo server as a target like any other. The command line injects it."""
+    from specdash.check import Target
+
+    async with check_demo() as ready:
+        session = ready.session
+        yield Target("demo", "profile", session.host, ready.profile, port=session.engine_port)
