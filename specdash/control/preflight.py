@@ -177,7 +177,7 @@ def model(facts: Facts, who: str, path: str) -> list[Check]:
     found = facts.model(path) if path else None
     if not path or found is None:
         return []
-    category = "missing_" + who
+    category = {"target": "model_path_missing", "drafter": "drafter_path_missing"}[who]
     if found["kind"] == "missing":
         near = f"{found['full']} does not exist."
         return [
@@ -216,7 +216,9 @@ def _shards(found: Mapping[str, Any], who: str, dummy: bool) -> list[Check]:
     if shards["broken"]:
         sentence = f"{len(shards['broken'])} weight file(s) of the {who} are cut off or unreadable: {shards['broken'][0]}."
         out.append(
-            Check(who, "block", sentence, tuple(shards["broken"]), "Download them again.", "shards_broken")
+            Check(
+                who, "block", sentence, tuple(shards["broken"]), "Download them again.", "checkpoint_corrupt"
+            )
         )
     if not shards["found"] and not dummy and not found.get("missing_count"):
         sentence = f"There are no weight files in {found['full']}."

@@ -82,7 +82,7 @@ def gpus(facts: Facts) -> list[Check]:
         sentence = f"The launch takes {needed} GPUs; {len(chosen)} are visible to it."
         names = tuple(f"GPU {g['index']}: {g.get('name') or 'unknown'}" for g in chosen)
         remedy = "Lower --tp-size, or show it more GPUs."
-        return [Check("gpus", "block", sentence, names, remedy, "too_few_gpus")]
+        return [Check("gpus", "block", sentence, names, remedy, "gpu_missing")]
     used = chosen[:needed]
     out = [
         Check(
@@ -133,7 +133,7 @@ def _holders(facts: Facts, used: Iterable[Mapping[str, Any]]) -> list[Check]:
         f", and {len(lines) - 1} more." if len(lines) > 1 else "."
     )
     remedy = "Stop what holds them, or choose other GPUs."
-    return [Check("gpu holders", "warn", sentence, tuple(lines), remedy, "gpus_held")]
+    return [Check("gpu holders", "warn", sentence, tuple(lines), remedy, "gpu_in_use_by_others")]
 
 
 def _run_of(pid: int, parents: Mapping[int, int], runs: Iterable[Mapping[str, Any]]) -> str:
@@ -203,7 +203,7 @@ def _memory(facts: Facts, used: list[Mapping[str, Any]]) -> list[Check]:
             sentence = f"GPU {gpu['index']} has {free / GB:.1f} GB free; the weights alone take {per_gpu / GB:.1f} GB."
             status = "warn" if changes else "block"
             remedy = "Free the GPU, use more GPUs, or quantize."
-            return [made("gpu memory", status, sentence, evidence, remedy, "oom_weights")]
+            return [made("gpu memory", status, sentence, evidence, remedy, "oom_load")]
         if per_gpu > room:
             sentence = (
                 f"GPU {gpu['index']}: after the weights ({per_gpu / GB:.1f} GB) the static fraction {share} leaves no "
@@ -328,7 +328,7 @@ def pid1(facts: Facts) -> list[Check]:
 def ports(facts: Facts) -> list[Check]:
     main = bind_address(facts.spec)
     if main is None:
-        return [Check("port", "block", "--port is no port number.", (), "Correct it.", "flag_value")]
+        return [Check("port", "block", "--port is no port number.", (), "Correct it.", "bad_flag_value")]
     bound = (facts.probe.facts.get("ports") if facts.probe is not None else None) or {}
     out = [_port(facts, main[0], main[1], "port", "the server's own", "http_port_in_use", bound)]
     for port, what in internal_ports(facts.spec):

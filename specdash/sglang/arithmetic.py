@@ -82,7 +82,7 @@ def resolve(
     for value, flag in ((wanted.steps, STEPS), (wanted.topk, TOPK), (wanted.draft_tokens, TOKENS)):
         if value is not None and value < 1:
             issue = Issue(
-                "block", "flag_value", "{} must be at least 1, not {}.".format(flag, value), (flag,)
+                "block", "bad_flag_value", "{} must be at least 1, not {}.".format(flag, value), (flag,)
             )
             return Numbers(wanted.steps, wanted.topk, wanted.draft_tokens, (issue,))
     if name in ("EAGLE", "NEXTN", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP"):
@@ -251,7 +251,7 @@ def _dflash(wanted: Wanted, draft: Mapping[str, Any]) -> Numbers:
         issues.append(
             Issue(
                 "block",
-                "flag_value",
+                "bad_flag_value",
                 "The DFLASH block size must be positive.",
                 ("--speculative-dflash-block-size",),
             )
@@ -291,7 +291,7 @@ def _dspark(wanted: Wanted, draft: Mapping[str, Any]) -> Numbers:
             )
         tokens = gamma + 1
     if tokens is not None and tokens < 2:
-        issues.append(Issue("block", "flag_value", "DSPARK needs at least 2 draft tokens.", (TOKENS,)))
+        issues.append(Issue("block", "bad_flag_value", "DSPARK needs at least 2 draft tokens.", (TOKENS,)))
     return Numbers(1, 1, tokens, tuple(issues))
 
 

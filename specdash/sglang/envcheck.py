@@ -62,6 +62,6 @@ def check(pairs: Sequence[Tuple[str, Any]], env: Mapping[str, str]) -> Tuple[Fla
     if devices is not None and needed is not None and needed > len(devices):
         sentence = "The launch takes {} GPUs and CUDA_VISIBLE_DEVICES shows {}.".format(needed, len(devices))
         out.append(
-            FlagProblem("CUDA_VISIBLE_DEVICES", "too_few_gpus", "block", sentence, category="too_few_gpus")
+            FlagProblem("CUDA_VISIBLE_DEVICES", "gpu_missing", "block", sentence, category="gpu_missing")
         )
     return tuple(out)

@@ -64,7 +64,7 @@ def path_rules(target: Config, draft: Optional[Config], context: Context) -> Lis
         return [
             Finding(
                 "block",
-                "missing_drafter",
+                "missing_flag",
                 "DFLASH refuses to start without a drafter.",
                 "Set {}.".format(PATH),
                 "from 0.5.11",
@@ -87,7 +87,7 @@ def path_rules(target: Config, draft: Optional[Config], context: Context) -> Lis
         return [
             Finding(
                 "block",
-                "missing_drafter",
+                "missing_flag",
                 sentence,
                 "Set {}, or put the drafter in the target's dspark/ folder (0.5.23).".format(PATH),
                 "from 0.5.18",
@@ -99,7 +99,7 @@ def path_rules(target: Config, draft: Optional[Config], context: Context) -> Lis
     sentence = (
         "No drafter is given: SGLang does not refuse, it loads the target a second time as its own drafter."
     )
-    return [Finding("block", "missing_drafter", sentence, "Set {}.".format(PATH), "all", (PATH,))]
+    return [Finding("block", "missing_flag", sentence, "Set {}.".format(PATH), "all", (PATH,))]
 
 
 def _own_layers(target: Config, arch: str, context: Context) -> List[Finding]:
@@ -119,7 +119,7 @@ def _own_layers(target: Config, arch: str, context: Context) -> List[Finding]:
         return [
             Finding(
                 "warn",
-                "missing_drafter",
+                "missing_flag",
                 sentence,
                 "Give the target's own path as the drafter.",
                 "all",
@@ -271,7 +271,7 @@ def capture(target: Config, draft: Config, context: Context) -> List[Finding]:
         return [
             Finding(
                 "block",
-                "target_without_capture",
+                "algorithm_does_not_fit_target",
                 sentence,
                 "Use a version that has it, or another algorithm.",
                 "this installation",
@@ -300,7 +300,7 @@ def quantization(target: Config, draft: Config, context: Context) -> List[Findin
             "This version cannot tell them apart: leave --quantization to the target's config, or use 0.5.8."
         )
     status = "warn" if not own and str(flag).lower() in ONLINE_QUANTIZATION else "block"
-    return [Finding(status, "quantization_inherited", sentence, remedy, "all", ("--quantization",))]
+    return [Finding(status, "quantization_mismatch", sentence, remedy, "all", ("--quantization",))]
 
 
 def old_gpu(target: Config, draft: Config, context: Context) -> List[Finding]:

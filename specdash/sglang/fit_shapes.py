@@ -170,7 +170,7 @@ def layers(target: Config, draft: Config, context: Context) -> List[Finding]:
     out: List[Finding] = []
     if name == "EAGLE3" and count is not None and count > 1 and between(context.version, "0.4.6", "0.5.12"):
         sentence = "The drafter has {} layers; this version's EAGLE3 takes only 1.".format(count)
-        out.append(Finding("block", "drafter_layers", sentence, "Use 0.5.13 or later.", "0.4.6 to 0.5.12"))
+        out.append(Finding("block", "drafter_too_deep", sentence, "Use 0.5.13 or later.", "0.4.6 to 0.5.12"))
     made_for = mc.whole(draft, "num_target_layers")
     inner = draft.get("dflash_config")
     if isinstance(inner, Mapping) and isinstance(inner.get("num_target_layers"), int):
@@ -251,11 +251,13 @@ def context_length(target: Config, draft: Config, context: Context) -> List[Find
         have
     )
     if allowed:
-        return [Finding("warn", "drafter_context_short", sentence + " The environment allows it.", "", "all")]
+        return [
+            Finding("warn", "drafter_context_too_short", sentence + " The environment allows it.", "", "all")
+        ]
     if between(context.version, "0.4.6", "0.5.0"):
         told = sentence + " This version only warns."
-        return [Finding("warn", "drafter_context_short", told, remedy, "0.4.6 to 0.5.0")]
-    return [Finding("block", "drafter_context_short", sentence, remedy, "from 0.5.1, and 0.4.3")]
+        return [Finding("warn", "drafter_context_too_short", told, remedy, "0.4.6 to 0.5.0")]
+    return [Finding("block", "drafter_context_too_short", sentence, remedy, "from 0.5.1, and 0.4.3")]
 
 
 def heads(target: Config, draft: Config, context: Context) -> List[Finding]:
@@ -265,8 +267,8 @@ def heads(target: Config, draft: Config, context: Context) -> List[Finding]:
     out: List[Finding] = []
     if tp > 1 and total is not None and total % tp:
         sentence = "The drafter's {} attention heads do not divide by tp {}.".format(total, tp)
-        out.append(Finding("block", "drafter_tp_heads", sentence, "", "all"))
+        out.append(Finding("block", "tp_does_not_divide", sentence, "", "all"))
     if tp > 1 and grouped and grouped % tp and tp % grouped:
         sentence = "The drafter's {} key-value heads and tp {} do not divide either way.".format(grouped, tp)
-        out.append(Finding("block", "drafter_tp_heads", sentence, "", "all"))
+        out.append(Finding("block", "tp_does_not_divide", sentence, "", "all"))
     return out

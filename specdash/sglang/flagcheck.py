@@ -42,7 +42,7 @@ class FlagProblem:
     """What to write instead; empty when specdash does not know."""
     near: Tuple[str, ...] = ()
     category: str = ""
-    """A word for scripts: unknown_flag | flag_renamed | flag_abbreviation | flag_value | flag_deprecated | …"""
+    """A word for scripts: unknown_flag | flag_renamed | flag_abbreviation | bad_flag_value | flag_deprecated | …"""
 
 
 def from_argv(words: Sequence[str], table: Optional[FlagTable] = None) -> List[Tuple[str, Any]]:
@@ -216,14 +216,14 @@ def _one(name: str, flag: Flag, value: Any) -> List[FlagProblem]:
     if flag.takes == "nothing":
         if given and given != [False]:
             sentence = "{} is a switch and takes no value.".format(name)
-            return [FlagProblem(name, "wrong_count", "block", sentence, name, category="flag_value")]
+            return [FlagProblem(name, "wrong_count", "block", sentence, name, category="bad_flag_value")]
         return []
     if (not given and flag.takes in ("one", "many")) or (len(given) > 1 and flag.takes in ("one", "maybe")):
         sentence = "{} takes {}.".format(name, "one value" if flag.takes != "many" else "at least one value")
-        return [FlagProblem(name, "wrong_count", "block", sentence, category="flag_value")]
+        return [FlagProblem(name, "wrong_count", "block", sentence, category="bad_flag_value")]
     if flag.takes.isdigit() and len(given) != int(flag.takes):
         sentence = "{} takes {} values.".format(name, flag.takes)
-        return [FlagProblem(name, "wrong_count", "block", sentence, category="flag_value")]
+        return [FlagProblem(name, "wrong_count", "block", sentence, category="bad_flag_value")]
     out: List[FlagProblem] = []
     for item in given:
         out.extend(_item(name, flag, item))
@@ -235,14 +235,14 @@ def _item(name: str, flag: Flag, item: Any) -> List[FlagProblem]:
     out: List[FlagProblem] = []
     if text != text.strip():
         sentence = "The value of {} has blanks around it: {!r}.".format(name, text)
-        out.append(FlagProblem(name, "blanks", "warn", sentence, text.strip(), category="flag_value"))
+        out.append(FlagProblem(name, "blanks", "warn", sentence, text.strip(), category="bad_flag_value"))
     if text.startswith("~") and "/" in text:
         sentence = "{}: no shell expands ~ here, the engine would look for a folder named ~.".format(name)
-        out.append(FlagProblem(name, "tilde", "block", sentence, category="flag_value"))
+        out.append(FlagProblem(name, "tilde", "block", sentence, category="bad_flag_value"))
     number, wrong = _typed(flag.type, text)
     if wrong:
         sentence = "{} wants {}, not {!r}.".format(name, wrong, text[:80])
-        out.append(FlagProblem(name, "wrong_type", "block", sentence, category="flag_value"))
+        out.append(FlagProblem(name, "wrong_type", "block", sentence, category="bad_flag_value"))
         return out
     if flag.choices_dynamic:
         out.append(_not_checked(name, "its choices are computed when the engine starts"))
@@ -252,12 +252,12 @@ def _item(name: str, flag: Flag, item: Any) -> List[FlagProblem]:
         shown = ", ".join(choices[:12]) + (", …" if len(choices) > 12 else "")
         sentence = "{} does not take {!r}; it takes {}.".format(name, text[:80], shown)
         use = near[0] if near else ""
-        word = "unknown_algorithm" if flag.dest == "speculative_algorithm" else "flag_value"
+        word = "unknown_algorithm" if flag.dest == "speculative_algorithm" else "bad_flag_value"
         out.append(FlagProblem(name, "wrong_choice", "block", sentence, use, near, word))
     bounds = next((RANGES[s] for s in flag.strings if s in RANGES), None)
     if bounds is not None and isinstance(number, (int, float)) and not bounds[0] < number < bounds[1]:
         sentence = "{} wants {}, not {}.".format(name, bounds[2], text)
-        out.append(FlagProblem(name, "out_of_range", "block", sentence, category="flag_value"))
+        out.append(FlagProblem(name, "out_of_range", "block", sentence, category="bad_flag_value"))
     if flag.type not in ("str", "int", "float", "bool", "json", *CONVERTERS):
         out.append(_not_checked(name, "SGLang reads the value with its own {}".format(flag.type)))
     return out

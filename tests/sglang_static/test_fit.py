@@ -77,13 +77,13 @@ def test_malformed_aux_layers_are_swallowed_by_the_engine_and_said_here() -> Non
             "EAGLE",
             "0.4.6.post5",
             "warn",
-            "missing_drafter",
+            "missing_flag",
         ),
-        (LLAMA, "EAGLE", "0.5.23", "block", "missing_drafter"),
-        (LLAMA, "EAGLE3", "0.5.23", "block", "missing_drafter"),
-        (LLAMA, "STANDALONE", "0.5.23", "block", "missing_drafter"),
-        (LLAMA, "DFLASH", "0.5.23", "block", "missing_drafter"),
-        (LLAMA, "DSPARK", "0.5.23", "block", "missing_drafter"),
+        (LLAMA, "EAGLE", "0.5.23", "block", "missing_flag"),
+        (LLAMA, "EAGLE3", "0.5.23", "block", "missing_flag"),
+        (LLAMA, "STANDALONE", "0.5.23", "block", "missing_flag"),
+        (LLAMA, "DFLASH", "0.5.23", "block", "missing_flag"),
+        (LLAMA, "DSPARK", "0.5.23", "block", "missing_flag"),
         ({**LLAMA, "dspark_block_size": 7}, "DSPARK", "0.5.23", "ok", ""),
         (LLAMA, "NGRAM", "0.5.23", "ok", ""),
         (LLAMA, "UNO", "0.5.23", "block", "missing_flag"),
@@ -170,15 +170,15 @@ def test_rope_scaling_counts_where_sglang_counts_it() -> None:
 
 def test_layers_and_heads() -> None:
     two = {**EAGLE3, "num_hidden_layers": 2}
-    assert pair(LLAMA, two, "EAGLE3", version="0.5.9").category == "drafter_layers"
+    assert pair(LLAMA, two, "EAGLE3", version="0.5.9").category == "drafter_too_deep"
     assert pair(LLAMA, two, "EAGLE3", version="0.5.15").verdict == "ok"
     odd = {**EAGLE3, "num_attention_heads": 12, "num_key_value_heads": 3}
-    assert pair(LLAMA, odd, "EAGLE3", flags=(("--tp-size", 8),)).category == "drafter_tp_heads"
+    assert pair(LLAMA, odd, "EAGLE3", flags=(("--tp-size", 8),)).category == "tp_does_not_divide"
 
 
 def test_quantization_goes_to_the_drafter_too() -> None:
     awq = (("--quantization", "awq"),)
-    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=awq, version="0.5.23").category == "quantization_inherited"
+    assert pair(LLAMA, EAGLE3, "EAGLE3", flags=awq, version="0.5.23").category == "quantization_mismatch"
     apart = (*awq, ("--speculative-draft-model-quantization", "unquant"))
     assert pair(LLAMA, EAGLE3, "EAGLE3", flags=apart).verdict == "ok"
     assert pair(LLAMA, EAGLE3, "EAGLE3", flags=(("--quantization", "fp8"),)).verdict == "warn"
@@ -199,7 +199,7 @@ def test_fp8_on_old_gpus() -> None:
 
 
 def test_target_without_capture_and_unknown_architectures() -> None:
-    assert pair(LLAMA, EAGLE3, "EAGLE3", captures=False).category == "target_without_capture"
+    assert pair(LLAMA, EAGLE3, "EAGLE3", captures=False).category == "algorithm_does_not_fit_target"
     known = architectures.from_names(["LlamaForCausalLM"])
     assert pair(LLAMA, EAGLE3, "EAGLE3", architectures=known).category == "architecture_unknown_on_host"
     draft = {**EAGLE3, "eagle_config": {"use_aux_hidden_state": False}}

@@ -107,14 +107,14 @@ async def test_a_good_profile_is_not_blocked(link: Link, spec: LaunchSpec) -> No
         ({"speculative_algorithm": "MEDUSA"}, "unknown_algorithm"),
         ({"speculative_algorithm": "NONE"}, "unknown_algorithm"),
         ({"speculative_model": "x"}, "unknown_flag"),
-        ({"model_path": "/nowhere/at/all"}, "missing_target"),
+        ({"model_path": "/nowhere/at/all"}, "model_path_missing"),
         ({"model_path": None}, "missing_flag"),
-        ({"speculative_draft_model_path": "/nowhere/drafter"}, "missing_drafter"),
-        ({"speculative_draft_model_path": None}, "missing_drafter"),
+        ({"speculative_draft_model_path": "/nowhere/drafter"}, "drafter_path_missing"),
+        ({"speculative_draft_model_path": None}, "missing_flag"),
         ({"speculative_eagle_topk": None}, "flag_conflict"),
-        ({"mem_fraction_static": 85}, "flag_value"),
+        ({"mem_fraction_static": 85}, "bad_flag_value"),
         ({"host": "198.51.100.7"}, "no_such_address"),
-        ({"tp_size": 100000}, "flag_value"),
+        ({"tp_size": 100000}, "bad_flag_value"),
     ],
 )
 async def test_each_block_and_its_remedy(
@@ -128,7 +128,7 @@ async def test_weights_are_looked_at(link: Link, spec: LaunchSpec, tmp_path: Pat
     first = tmp_path / "target" / "model-00001-of-00002.safetensors"
     data = first.read_bytes()
     first.write_bytes(data[:-10])
-    assert blocks(await preflight.preflight(link, spec)) == ["shards_broken"]
+    assert blocks(await preflight.preflight(link, spec)) == ["checkpoint_corrupt"]
     first.unlink()
     assert blocks(await preflight.preflight(link, spec)) == ["shards_missing"]
     safetensors(first)
@@ -190,9 +190,9 @@ def test_too_few_gpus_and_cuda_visible_devices() -> None:
     tp8 = (("--tp-size", 8),)
     assert named(preflight_host.gpus(facts(tp8, gpu=board)), "gpus").status == "ok"
     few = preflight_host.gpus(facts(tp8, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, gpu=board))
-    assert few[0].category == "too_few_gpus" and "4 are visible" in few[0].sentence
+    assert few[0].category == "gpu_missing" and "4 are visible" in few[0].sentence
     gone = preflight_host.gpus(facts((("--tp-size", 2),), {"CUDA_VISIBLE_DEVICES": "7,9,1"}, gpu=board))
-    assert gone[0].category == "too_few_gpus"
+    assert gone[0].category == "gpu_missing"
     by_uuid = facts((), {"CUDA_VISIBLE_DEVICES": "GPU-3abc"}, gpu=board)
     assert [g["index"] for g in preflight_host.wanted_gpus(by_uuid) or []] == [3]
     assert (
@@ -220,10 +220,10 @@ def test_who_holds_the_gpus_with_user_command_memory_and_run() -> None:
     ("weights_gb", "used_gib", "flags", "status", "category"),
     [
         (60, 0, (), "ok", ""),
-        (60, 40, (), "block", "oom_weights"),
+        (60, 40, (), "block", "oom_load"),
         (60, 40, (("--tp-size", 2),), "ok", ""),
         (160, 0, (("--tp-size", 2), ("--mem-fraction-static", 0.5)), "block", "oom_kv_pool"),
-        (60, 40, (("--quantization", "fp8"),), "warn", "oom_weights"),
+        (60, 40, (("--quantization", "fp8"),), "warn", "oom_load"),
         (None, 0, (), "not_checked", ""),
     ],
 )

@@ -85,6 +85,6 @@ def test_preflight_of_a_profile(tmp_path: Path) -> None:
     assert found["verdict"] != "block", [c for c in found["checks"] if c["status"] == "block"]
     bad = command(tmp_path, "preflight", "bad", "--json")
     assert bad.returncode == 4
-    assert "missing_target" in [c["category"] for c in data(bad)["checks"] if c["status"] == "block"]
+    assert "model_path_missing" in [c["category"] for c in data(bad)["checks"] if c["status"] == "block"]
     people = command(tmp_path, "preflight", "bad")
     assert "BLOCK" in people.stdout and "→" in people.stdout
