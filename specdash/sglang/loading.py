@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import List, Match, Optional, Set, Tuple
 
 from specdash.sglang import argsline, phases, prefix
@@ -84,8 +85,8 @@ class Loading(Traces):
             return
         here, there = phases.position(self.phase), phases.position(name)
         if self.phase == "exited":
-            here = 0
-            self.exit_told = ""
+            self.revive()
+            here = phases.position(self.phase) if self.phase != "exited" else 0
         if name == self.phase and self.phases and self.phases[-1].inferred and not inferred:
             last = self.phases[-1]
             self.phases[-1] = Phase(name, sub, last.began, last.began_at, None, None, last.offset, False)
@@ -97,6 +98,18 @@ class Loading(Traces):
         if back and not self.leads(rank):
             return
         self.enter(name, sub, inferred)
+
+    def revive(self) -> None:
+        """It goes on after an exception that looked like its end: take that end back."""
+        self.exit_told = ""
+        self.evidence = [replace(e, fatal=0) if e.fatal == 1 else e for e in self.evidence]
+        if len(self.phases) > 1 and self.phases[-1].name == "exited":
+            self.phases.pop()
+            last = self.phases[-1]
+            self.phases[-1] = Phase(
+                last.name, last.sub, last.began, last.began_at, None, None, last.offset, last.inferred
+            )
+            self.phase, self.sub_phase = last.name, last.sub
 
     def leads(self, rank: str) -> bool:
         """Whether no lower rank has spoken of its load."""
@@ -228,8 +241,9 @@ class Loading(Traces):
         self.ready_seen = True
         self.ready_time, self.ready_at = self.settled_time, self.at
         if self.phase != "serving":
-            self.exit_told = "" if self.exit_told == "weak" else self.exit_told
-            if not self.exit_told:
+            if self.exit_told == "weak":
+                self.revive()
+            if not self.exit_told and self.phase != "serving":
                 self.enter("ready", "")
 
     def on_worker_up(self, found: Match[bytes], body: bytes, rank: str) -> None:
@@ -291,13 +305,10 @@ class Loading(Traces):
         """A batch ran: a server that is ready serves; before that it is a warm-up, which is one request."""
         if self.exit_told == "strong":
             return
-        loaded = self.phase in ("unknown", "starting", "ready")
-        if self.phase == "exited" and not loaded:
-            loaded = not self.phases or all(
-                p.name in ("starting", "exited", "serving", "ready") for p in self.phases
-            )
-        if loaded or (running or 0) > 1 or (queued or 0) > 1:
-            self.exit_told = ""
+        if self.exit_told:
+            self.revive()
+        loaded = self.phase in ("unknown", "starting", "ready", "exited")
+        if self.phase != "serving" and (loaded or (running or 0) > 1 or (queued or 0) > 1):
             self.enter("serving", "")
             self.was_serving = True
 

@@ -51,7 +51,11 @@ SIGNS: Tuple[Sign, ...] = (
         "root",
         r"error: argument (?P<flag>--?[\w-]+)\S*: (?:invalid choice: '?(?P<value>[^'\n]*?)'?(?: \(choose from (?P<choices>.+?)\))?$|invalid \S+ value: '?(?P<value2>[^'\n]*)'?|expected .*|(?!not allowed|ignored).+)",
     ),
-    _sign("bad_flag_value", "root", r"^[\w .-]+: error: (?P<rest>.+)"),
+    _sign(
+        "bad_flag_value",
+        "root",
+        r"^[\w ./-]*(?:launch_server|sglang|__main__|router)[\w .-]*: error: (?P<rest>.+)",
+    ),
     _sign("unknown_algorithm", "root", r"Unknown speculative algorithm(?: name)?:? '?(?P<value>[\w.-]+)"),
     # Memory.
     _sign(
@@ -358,6 +362,9 @@ LINES = frozenset(
 )
 """Signs that count in a plain record. All others do only in an exception, an ERROR record or a line without a head:
 engines log many a failure that they survive."""
+COMMAND_LINE = frozenset(
+    ("unknown_flag", "flag_abbreviation", "missing_flag", "bad_flag_value", "unknown_algorithm")
+)
 PLAIN = tuple(sign for sign in SIGNS if sign.category in LINES)
 EXCEPTION_LINE = re.compile(
     rb"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Fault|NotFound\w*|Full|Empty|Stop\w*|Died|Lost)\w*"

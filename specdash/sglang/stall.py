@@ -32,6 +32,10 @@ CPU_PATIENCE = 3.0
 HISTORY_FACTOR = 3.0
 NOISE_MIB = 8.0
 READ_NOISE = 65536
+RCHAR_NOISE = 1 << 20
+"""Read calls go on in a process that hangs (a watchdog, a log that is polled): only more than this is a load."""
+RATE_WINDOW_S = 60.0
+"""A rate is of now: over this long at most."""
 CPU_NOISE_S = 0.5
 SLOW_READ = 50e6
 """Bytes a second under which reading weights is called slow, when no history says better."""
@@ -49,6 +53,8 @@ class Sample(NamedTuple):
     gpu_mib: Optional[float] = None
     states: str = ""
     """One letter per process, as in /proc/PID/stat: R, S, D, T, Z."""
+    rchar: Optional[float] = None
+    """Bytes by read calls: all that is told where files come from a page cache or over a network."""
 
 
 class Stall(NamedTuple):
@@ -177,6 +183,15 @@ def _moving(
     return Stall("progressing", told + ".", tuple(evidence), still, bound, expected)
 
 
+LABELS = {
+    "log_size": "log",
+    "read_bytes": "disk reads",
+    "rchar": "disk reads",
+    "gpu_mib": "GPU memory",
+    "cpu_s": "CPU time",
+}
+
+
 def _stills(rows: Sequence[Sample], quiet_s: Optional[float]) -> Dict[str, float]:
     """Seconds since each kind of evidence moved; what is not told is left out."""
     found: Dict[str, float] = {}
@@ -185,15 +200,14 @@ def _stills(rows: Sequence[Sample], quiet_s: Optional[float]) -> Dict[str, float
     for what, noise in (
         ("log_size", 0.5),
         ("read_bytes", READ_NOISE),
+        ("rchar", RCHAR_NOISE),
         ("gpu_mib", NOISE_MIB),
         ("cpu_s", CPU_NOISE_S),
     ):
         still = _still([(s.t, getattr(s, what)) for s in rows], noise)
         if still is None:
             continue
-        label = {"log_size": "log", "read_bytes": "disk reads", "gpu_mib": "GPU memory", "cpu_s": "CPU time"}[
-            what
-        ]
+        label = LABELS[what]
         found[label] = min(still, found.get(label, still))
     return found
 
@@ -224,12 +238,26 @@ def _states(states: str) -> List[str]:
 
 
 def read_rate(samples: Sequence[Sample]) -> Optional[float]:
-    """Bytes read a second over the samples; None when fewer than two tell."""
-    known = [(s.t, s.read_bytes) for s in samples if s.read_bytes is not None]
-    if len(known) < 2 or known[-1][0] <= known[0][0]:
+    """Bytes read a second over the last `RATE_WINDOW_S` of the samples; None when fewer than two tell."""
+    known = [s for s in samples if s.read_bytes is not None or s.rchar is not None]
+    if not known:
         return None
-    (t0, v0), (t1, v1) = known[0], known[-1]
-    return max(0.0, ((v1 or 0.0) - (v0 or 0.0)) / (t1 - t0))
+    recent = [s for s in known if s.t >= known[-1].t - RATE_WINDOW_S]
+    if len(recent) < 2:
+        recent = known[-2:]
+    took = recent[-1].t - recent[0].t
+    got = read_between(recent[0], recent[-1])
+    return None if got is None or took <= 0 else got / took
+
+
+def read_between(first: Sample, last: Sample) -> Optional[float]:
+    """Bytes read from one sample to another: from disk (mapped files too) or by read calls, whichever is more."""
+    found = [
+        b - a
+        for a, b in ((first.read_bytes, last.read_bytes), (first.rchar, last.rchar))
+        if a is not None and b is not None
+    ]
+    return max([0.0] + found) if found else None
 
 
 PhaseTime = Tuple[str, str, float]

@@ -132,9 +132,8 @@ class Traces:
         self.open = self._evidence("line", head, rank, category=sign.category, numbers=tuple(numbers.items()))
         if sign.category in ("http_port_in_use", "bind_failed"):
             self.bind_failed = True
-        if sign.category in ("child_died", "child_exited", "killed_by_signal", "init_failed") or (
-            "error: " in head[:80] and not self.stamped
-        ):
+        refused = sign.category in signs.COMMAND_LINE and "error: " in head[:80] and not self.stamped
+        if refused or sign.category in ("child_died", "child_exited", "killed_by_signal", "init_failed"):
             self.end("strong")
         elif signs.FATAL_HEAD.search(head):
             self.open = replace(self.open, fatal=2)

@@ -227,3 +227,20 @@ def test_arguments_of_both_forms(text: str, name: str, value: object) -> None:
     found = dict(parse(text))
     assert found["tp_size"] == 8
     assert found[name] == value
+
+
+def test_an_exception_that_was_survived_is_taken_back() -> None:
+    odd = "ValueError: a plugin could not be read\n"
+    story = told(at(0, "TP0", BEGIN) + odd)
+    assert story.phase == "exited" and story.exit_told == "weak"
+    story = told(at(0, "TP0", BEGIN) + odd + at(30, "TP0", END))
+    assert [p.name for p in story.phases] == ["starting", "loading_weights", "kv_alloc"]
+    assert story.phases[1].seconds == 30 and first_cause(story) is None
+
+
+def test_other_programs_errors_are_no_flag_of_ours() -> None:
+    story = told(
+        at(0, "TP0", BEGIN)
+        + "g++: error: unrecognized command-line option '-mamx'\nninja: error: loading 'build.ninja'\n"
+    )
+    assert story.phase == "loading_weights" and first_cause(story) is None
