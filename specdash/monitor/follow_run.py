@@ -133,7 +133,7 @@ class RunFollower:
             if (
                 server is None
                 or server.run.http_port is None
-                or server.status.alive is False
+                or not server.status.alive  # not started, gone, or of an earlier boot: the port is another's
                 or server.run.node_rank
             ):
                 await asyncio.sleep(1.0)

@@ -141,12 +141,14 @@ def role(title: str, command: str) -> str:
 def tree(listed: tuple[Mapping[str, Any], ...], at: float) -> Processes | None:
     """Roles of a process table: rows with "pid", "state", and "title" or "comm" with "cmdline", "argv" or "cmd".
 
-    Zombies are no living processes. Titles count as set when any process here has one.
+    Zombies are no living processes. Titles count as set when any process here has one. A child that bears its
+    parent's own title is a fork of it that has not become anything yet: it comes and goes, and is no rank.
     """
     if not listed:
         return None
     roles: dict[str, int] = {}
     titled = False
+    titles = {whole(row.get("pid")): text(row.get("title")) for row in listed}
     for row in listed:
         if text(row.get("state"))[:1] in ("Z", "X"):
             continue
@@ -155,6 +157,8 @@ def tree(listed: tuple[Mapping[str, Any], ...], at: float) -> Processes | None:
         title = " ".join(text(row.get(key)) for key in ("title", "name", "comm"))
         found = role(title, command)
         titled = titled or "sglang::" in title or "sglang::" in command
+        if found and text(row.get("title")) and titles.get(whole(row.get("ppid"))) == text(row.get("title")):
+            continue
         if found:
             roles[found] = roles.get(found, 0) + 1
     return Processes(roles, titled, at)

@@ -17,8 +17,14 @@ LOADED = ("ready", "serving", "exited")
 Loads = list[list[stall.PhaseTime]]
 
 
-def judge(host: HostState, server: ServerState, health: Health, now: float) -> Verdict:
-    """The verdict of a run that has not ended."""
+def judge(
+    host: HostState,
+    server: ServerState,
+    health: Health,
+    now: float,
+    floors: Mapping[str, float] = stall.FLOORS,
+) -> Verdict:
+    """The verdict of a run that has not ended. `floors`: seconds of stillness allowed, by phase."""
     m = memory.of(server)
     deadly = next((cause for cause in m.causes if cause.crashed), None)
     if deadly is not None:
@@ -27,11 +33,14 @@ def judge(host: HostState, server: ServerState, health: Health, now: float) -> V
         return Verdict("progressing", "It is being stopped: its processes are still there.")
     if health.state in ("ready", "idle", "busy"):
         return Verdict("ready", health.sentence, health.evidence)
-    if health.state in ("hung_suspected", "down"):
+    if server.status.phase_hint == "created":
+        return Verdict("starting", "It is prepared; its process has not been started yet.")
+    # A closed port, with no category, is no more than what every load looks like from outside.
+    if health.state in ("hung_suspected", "down") and (m.was_ready or health.category):
         return Verdict("stalled", health.sentence, health.evidence)
     if server.status.started_boot_s is None and server.status.alive is None and not server.log.read:
         return Verdict("unknown", "Nothing has been seen of it yet.")
-    found = _stall(host, server, m, now)
+    found = _stall(host, server, m, now, floors)
     if found.kind == "unknown" or (found.kind == "progressing" and server.story.phase == "unknown"):
         title = TITLES.get(server.story.phase, server.story.phase)
         said = "its log tells no phase yet" if title == "unknown" else title
@@ -45,7 +54,9 @@ def judge(host: HostState, server: ServerState, health: Health, now: float) -> V
     return Verdict(kinds[found.kind], found.sentence, found.evidence)
 
 
-def _stall(host: HostState, server: ServerState, m: Memory, now: float) -> stall.Stall:
+def _stall(
+    host: HostState, server: ServerState, m: Memory, now: float, floors: Mapping[str, float]
+) -> stall.Stall:
     story = server.story
     quiet = quiet_s(server, now)
     since = in_phase_s(server, now)
@@ -61,6 +72,7 @@ def _stall(host: HostState, server: ServerState, m: Memory, now: float) -> stall
         read_in_phase=_read_since(samples, since),
         alive=server.status.alive,
         gone=_gone(m),
+        floors=floors,
     )
 
 
@@ -103,6 +115,7 @@ def _samples(host: HostState, server: ServerState, now: float) -> Iterator[stall
             number(sample.get("cpu_s")),
             _gpu_mib(sample),
             states,
+            number(sample.get("rchar")),
         )
 
 
@@ -125,12 +138,10 @@ def _gpu_mib(sample: Mapping[str, Any]) -> float | None:
 
 def _read_since(samples: tuple[stall.Sample, ...], since: float | None) -> float | None:
     """Bytes read from disk since the phase began; None when no sample is that old."""
-    known = [s for s in samples if s.read_bytes is not None]
-    if since is None or len(known) < 2:
+    if since is None or len(samples) < 2:
         return None
-    before = [s for s in known if s.t <= -since]
-    start = before[-1] if before else known[0]
-    return (known[-1].read_bytes or 0.0) - (start.read_bytes or 0.0)
+    before = [s for s in samples if s.t <= -since]
+    return stall.read_between(before[-1] if before else samples[0], samples[-1])
 
 
 def _gone(m: Memory) -> list[str]:
