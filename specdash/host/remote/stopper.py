@@ -30,11 +30,14 @@ class Stopper:
         self.events = events
         self.work: Callable[[], Optional[int]] = lambda: None
         self.number: Callable[[], int] = lambda: int(signal.SIGTERM)
+        self.settled: Callable[[], bool] = lambda: True
+        """Has the launcher's end been written down? The proof comes after it."""
         self.gpu_before: Optional[List[Optional[float]]] = None
         self.thread: Optional[threading.Thread] = None
         self.hurry = threading.Event()
         self.give_up = threading.Event()
         self.signalled = False
+        self.deciding = threading.Lock()
         self.asked: Dict[str, Any] = {}
         self.proof: Optional[Dict[str, Any]] = None
 
@@ -49,7 +52,7 @@ class Stopper:
                 self.hurry.set()
             return {"ok": True, "accepted": False, "already": True, "asked": self.asked}
         self.hurry.clear()
-        self.give_up.clear()
+        self.give_up = threading.Event()  # of this stop alone: one that was taken back may still be ending
         self.signalled = False
         self.asked = self.events.add(
             event="stop_asked",
@@ -57,7 +60,9 @@ class Stopper:
             drain_s=float(order.get("drain_s") or 0),
             deadline_s=float(order.get("deadline_s") or 30),
         )
-        self.thread = threading.Thread(target=self._guarded, args=(dict(self.asked, now=order.get("now")),))
+        self.thread = threading.Thread(
+            target=self._guarded, args=(dict(self.asked, now=order.get("now")), self.give_up)
+        )
         self.thread.daemon = True
         self.thread.start()
         return {"ok": True, "accepted": True, "already": False, "asked": self.asked}
@@ -66,15 +71,17 @@ class Stopper:
         """Take a stop back: only while it drains, nothing has been signalled yet."""
         if not self.active:
             return {"ok": False, "sentence": "No stop is under way."}
-        if self.signalled:
-            return {"ok": False, "sentence": "The launcher has been signalled already; the stop goes on."}
-        self.give_up.set()
+        with self.deciding:
+            if self.signalled:
+                return {"ok": False, "sentence": "The launcher has been signalled already; the stop goes on."}
+            self.give_up.set()
+        self.thread = None
         self.events.add(event="stop_aborted", by=by)
         return {"ok": True, "sentence": "The stop was taken back; the server goes on serving."}
 
-    def _guarded(self, order: Dict[str, Any]) -> None:
+    def _guarded(self, order: Dict[str, Any], give_up: threading.Event) -> None:
         try:
-            self._run(order)
+            self._run(order, give_up)
         except Exception as error:  # a stop that fails must be seen, not end in silence
             self.events.add(event="stop_failed", sentence="The stop failed: %r." % (error,))
 
@@ -84,22 +91,29 @@ class Stopper:
         alive = row is not None and row["start"] == self.kin.start and row["state"] not in "ZX"
         return row if alive else None
 
-    def _run(self, order: Dict[str, Any]) -> None:
-        if order["drain_s"] > 0 and self._root() and not self._drain(order["drain_s"]):
+    def _run(self, order: Dict[str, Any], give_up: threading.Event) -> None:
+        if order["drain_s"] <= 0:
+            self.signalled = True
+        if order["drain_s"] > 0 and self._root() and not self._drain(order["drain_s"], give_up):
             return
+        grace_s = 0.0  # what a dead launcher left has had its time
         if self._root():
             self._signal_launcher(0.0 if order.get("now") else order["deadline_s"])
-        self._kill_rest(5.0 if self.signalled else 0.0)
+            grace_s = 5.0
+        self._kill_rest(grace_s)
+        until = time.monotonic() + 3.0
+        while not self._root() and not self.settled() and time.monotonic() < until:
+            time.sleep(0.05)
         self.proof = self._prove()
         self.events.add(event="stopped", proof=self.proof)
 
-    def _drain(self, seconds: float) -> bool:
+    def _drain(self, seconds: float, give_up: threading.Event) -> bool:
         """Wait until nothing runs. True: go on (drained, deadline, or told to hurry); False: taken back."""
         until, told = time.monotonic() + seconds, object()  # type: float, Any
         while time.monotonic() < until and not self.hurry.is_set() and self._root():
-            if self.give_up.is_set():
-                return False
             count = self.work()
+            if give_up.is_set():
+                return False
             if count != told:
                 told = count
                 left = max(0.0, until - time.monotonic())
@@ -107,7 +121,11 @@ class Stopper:
             if count == 0 or count is None:
                 break  # None: the engine does not tell; its own drain on TERM is all there is
             self.hurry.wait(0.5)
-        return not self.give_up.is_set()
+        with self.deciding:  # from here on the stop cannot be taken back
+            if give_up.is_set():
+                return False
+            self.signalled = True
+            return True
 
     def _signal_launcher(self, deadline_s: float) -> None:
         number = self.number()

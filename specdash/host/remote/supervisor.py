@@ -138,6 +138,7 @@ class Supervisor:
         self.stopper = Stopper(self.kin, self.boot, int(port) if port else None, self.events)
         self.stopper.work = self.readiness.work
         self.stopper.number = self._stop_signal
+        self.stopper.settled = lambda: self.exited_at is not None
 
     def _stop_signal(self) -> int:
         rules = self.readiness.rules
@@ -221,7 +222,6 @@ class Supervisor:
                     continue
 
     def _exited(self, status: Optional[int]) -> None:
-        self.exited_at, self.next_deep = time.monotonic(), 0.0
         code: Optional[int] = None
         number: Optional[int] = None
         if status is not None and os.WIFEXITED(status):
@@ -238,6 +238,7 @@ class Supervisor:
             stop_asked=bool(self.stopper.asked),
         )
         self._write_exit(record)
+        self.exited_at, self.next_deep = time.monotonic(), 0.0
 
     def _see_root(self, rows: List[Dict[str, Any]]) -> None:
         """When we are not its parent: its end shows in the process table only."""
