@@ -20,6 +20,7 @@ from specdash.control.queue_run import Runner
 from specdash.errors import HostKeyChanged, LinkError, Refused, UsageError
 from specdash.host.open import open_link
 
+SLOW = pytest.mark.slow
 FAST = {"drain_s": 0.0, "deadline_s": 5.0, "settle_s": 0.1, "ready_s": 20.0}
 
 
@@ -133,7 +134,14 @@ async def test_nothing_serves_so_the_base_is_launched(link, stub, desk):
     await clear(link)
 
 
-@pytest.mark.parametrize("moment", ["ready: b is loading", "stop: Stopping base", "watch: It has to live"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "ready: b is loading",
+        pytest.param("stop: Stopping base", marks=SLOW),
+        pytest.param("watch: It has to live", marks=SLOW),
+    ],
+)
 async def test_a_lost_link_is_opened_again_and_the_switch_taken_up(link, stub, desk, moment):
     base = fast(stub, "base", "--tok-s=4000")
     await up(link, base)
@@ -150,6 +158,7 @@ async def test_a_lost_link_is_opened_again_and_the_switch_taken_up(link, stub, d
     await clear(link)
 
 
+@SLOW
 async def test_a_killed_switcher_is_followed_by_another(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     await up(link, base)
@@ -193,6 +202,7 @@ async def test_hopeless_links_end_it_and_it_can_be_gone_on_with(link, stub, desk
     await clear(link)
 
 
+@SLOW
 async def test_a_failed_way_back_is_repaired_by_the_base(link, stub, desk, root):
     """The running server cannot come back: the queue starts the base, and goes on."""
     marker = root / "broken"
@@ -218,6 +228,7 @@ async def test_a_failed_way_back_is_repaired_by_the_base(link, stub, desk, root)
     await clear(link)
 
 
+@SLOW
 async def test_when_not_even_the_base_starts_it_ends_loudly_and_does_not_loop(link, stub, desk, root):
     marker = root / "broken"
     base = fast(stub, "base", f"--die-if={marker}", "--tok-s=4000")
