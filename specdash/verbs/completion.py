@@ -1,10 +1,4 @@
-"""Completion for bash, zsh and fish, made from the command line itself.
-
-Put the output where your shell looks:
-  bash  specdash completion bash > ~/.local/share/bash-completion/completions/specdash
-  zsh   specdash completion zsh > a file called _specdash in a folder of $fpath
-  fish  specdash completion fish > ~/.config/fish/completions/specdash.fish
-"""
+"""Completion for bash, zsh and fish, made from the command line itself: put the output where your shell looks."""
 
 from __future__ import annotations
 
@@ -17,6 +11,11 @@ from specdash.exits import Exit
 if TYPE_CHECKING:
     from specdash.verbs.context import Context
 
+EXAMPLES = """\
+examples:
+  specdash completion bash > ~/.local/share/bash-completion/completions/specdash
+  specdash completion zsh > ~/.zfunc/_specdash        with ~/.zfunc in $fpath, before compinit
+  specdash completion fish > ~/.config/fish/completions/specdash.fish"""
 DYNAMIC = {"PROFILE": "profiles", "HOST": "hosts", "TARGET": "targets", "RUN": "runs"}
 """Placeholder of an argument → what `specdash completion names` lists for it."""
 GLOBAL = ("--check", "--config", "--help", "--read-only", "--version")
