@@ -37,7 +37,7 @@ from specdash.tui.side import Side
 from specdash.tui.views.doing import doing_rows, shown_action
 from specdash.tui.views.gpus import board_rows, wanted_height
 from specdash.tui.views.header import header_row
-from specdash.tui.views.link import link_age, newest_server
+from specdash.tui.views.link import is_living, link_age, newest_server
 from specdash.tui.views.server import server_rows
 from specdash.tui.views.side import host_items, profile_items
 from specdash.tui.words import age_note, one_line
@@ -78,6 +78,8 @@ class SpecdashApp(App[int]):
         self.profile_rows: tuple[ProfileRow, ...] = ()
         self.host_name = ""
         self.run_id = ""
+        self.pinned = False
+        """The shown run was chosen by the operator, so it stays when it ends."""
         self.profile_name = chosen_profile
         self.notices = Notices()
         self.put_away: frozenset[str] = frozenset()
@@ -190,7 +192,9 @@ class SpecdashApp(App[int]):
             self.host_name = next(iter(self.fleet.hosts), "")
             self.run_id = ""
         host = self.host
-        if host is not None and self.run_id not in host.servers:
+        server = self.server
+        if host is not None and (server is None or not (self.pinned or is_living(server))):
+            # Nobody asked for this run by name: show what lives now, e.g. what a switch has just launched.
             newest = newest_server(host)
             self.run_id = newest.run.id if newest else ""
 
@@ -228,7 +232,8 @@ class SpecdashApp(App[int]):
         wanted = wanted_height(self.host, width, self.size.height)
         action = self.action_shown
         doing.set_class(action is None, "none")
-        steps = min(7, 1 + len(action.steps) + (1 if action.sentence else 0)) if action else 0
+        told = 1 if action and action.sentence and action.status != "running" else 0
+        steps = min(7, 1 + len(action.steps) + told) if action else 0
         if doing.styles.height is None or doing.styles.height.value != steps:
             doing.styles.height = max(1, steps)
         left = height - wanted - steps
@@ -307,6 +312,7 @@ class SpecdashApp(App[int]):
             self.profile_name = name
         else:
             self.host_name = host
+            self.pinned = kind == "run"
             if kind == "run":
                 self.run_id = name
             else:
@@ -323,7 +329,7 @@ class SpecdashApp(App[int]):
             self.profile_name = name
             await self.run_action("launch")
         else:
-            self.screen_stack[0].query_one(LogView).focus()
+            self.screen_stack[0].set_focus(self.screen_stack[0].query_one(LogView))
 
     def on_descendant_focus(self) -> None:
         keys = self.screen_stack[0].query_one(Keys)
@@ -366,12 +372,13 @@ class SpecdashApp(App[int]):
         prompt.placeholder = label
         prompt.value = text
         prompt.add_class("open")
-        prompt.focus()
+        # At once: the next key typed is already the first of the answer.
+        self.screen_stack[0].set_focus(prompt)
 
     def _close_prompt(self) -> None:
         prompt = self.screen_stack[0].query_one("#prompt", Input)
         prompt.remove_class("open")
-        self.screen_stack[0].query_one(LogView).focus()
+        self.screen_stack[0].set_focus(self.screen_stack[0].query_one(LogView))
 
     @on(Input.Submitted, "#prompt")
     def _answered(self, message: Input.Submitted) -> None:

@@ -6,7 +6,7 @@ Kept out of `app` so that dialogs are imported when first opened, not before the
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,30 +149,22 @@ class Doing:
             return await app.operator.plan_switch(host, run, profile)
 
         command = ""
-        before: list[str] = []
-        after: list[str] = []
         if kind != "stop":
             try:
                 command = app.operator.command(profile)
-                after = app.operator.profile_lines(profile)
-                server = app.server
-                if kind == "switch" and server is not None:
-                    before = app.operator.profile_lines(server.run.profile)
             except SpecdashError as problem:
                 app.tell(str(problem), "warning")
-        self._open_plan(words, make, command, before, after)
+        self._open_plan(words, make, command)
 
     def _open_plan(
         self,
         words: str,
         make: Callable[[], Awaitable[Plan]],
         command: str = "",
-        before: Sequence[str] = (),
-        after: Sequence[str] = (),
     ) -> None:
         from specdash.tui.dialogs.plan import PlanDialog
 
-        dialog = PlanDialog(words, make, command=command, before=before, after=after)
+        dialog = PlanDialog(words, make, command=command)
         self.app.push_screen(dialog, self._decided)
 
     def _decided(self, result: tuple[Plan, str] | None) -> None:
@@ -314,7 +306,7 @@ class Doing:
 
     def _run_chosen(self, run: str | None) -> None:
         if run:
-            self.app.run_id = run
+            self.app.run_id, self.app.pinned = run, True
             self.refresh()
 
     def action_profiles(self) -> None:
@@ -346,7 +338,7 @@ class Doing:
 
     def _host_chosen(self, host: str | None) -> None:
         if host:
-            self.app.host_name, self.app.run_id = host, ""
+            self.app.host_name, self.app.run_id, self.app.pinned = host, "", False
             self.refresh()
 
     def action_notices(self) -> None:

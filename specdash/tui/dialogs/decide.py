@@ -21,8 +21,8 @@ class DecideDialog(ModalScreen[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "later", id="decide.leave"),
-        Binding("left,up", "app.focus_previous", "previous", show=False),
-        Binding("right,down", "app.focus_next", "next", show=False),
+        Binding("left,up", "step(-1)", "previous", show=False),
+        Binding("right,down", "step(1)", "next", show=False),
     ]
 
     def __init__(self, title: str, sentences: list[str], answers: list[tuple[str, str]]) -> None:
@@ -37,7 +37,7 @@ class DecideDialog(ModalScreen[str]):
                     yield Button(label, id=f"answer-{word}", compact=True)
 
     def on_mount(self) -> None:
-        self.query(Button).first().focus()
+        self.set_focus(self.query(Button).first())
         self.call_after_refresh(self._draw)
 
     def on_resize(self) -> None:
@@ -53,6 +53,11 @@ class DecideDialog(ModalScreen[str]):
     @on(Button.Pressed)
     def _chosen(self, message: Button.Pressed) -> None:
         self.dismiss((message.button.id or "").removeprefix("answer-"))
+
+    def action_step(self, by: int) -> None:
+        buttons = list(self.query(Button))
+        at = buttons.index(self.focused) if isinstance(self.focused, Button) else 0
+        self.set_focus(buttons[max(0, min(at + by, len(buttons) - 1))])
 
     def action_leave(self) -> None:
         self.dismiss("")

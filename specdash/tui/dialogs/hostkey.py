@@ -34,7 +34,7 @@ class HostKeyDialog(ModalScreen[bool]):
                 yield Button("Yes, remember it", id="yes", compact=True, variant="warning")
 
     def on_mount(self) -> None:
-        self.query_one("#no").focus()
+        self.set_focus(self.query_one("#no"))
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
@@ -62,4 +62,4 @@ class HostKeyDialog(ModalScreen[bool]):
 
     def action_other(self) -> None:
         yes, no = self.query_one("#yes"), self.query_one("#no")
-        (no if self.focused is yes else yes).focus()
+        self.set_focus(no if self.focused is yes else yes)

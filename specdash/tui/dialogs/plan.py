@@ -5,7 +5,7 @@ Cancel has the focus. What is blocked cannot be confirmed; what is dangerous may
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
 from textual import on
@@ -20,7 +20,6 @@ from specdash.control.plans import Danger, Plan
 from specdash.errors import SpecdashError
 from specdash.tui.cells import cut_line, wrap
 from specdash.tui.dialogs.base import Body
-from specdash.tui.dialogs.diff import diff_rows
 from specdash.tui.paint import Lines
 from specdash.tui.words import Line, age, one_line
 
@@ -69,14 +68,11 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
         make: Callable[[], Awaitable[Plan]],
         *,
         command: str = "",
-        before: Sequence[str] = (),
-        after: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.words = words
         self.make = make
         self.command = command
-        self.before, self.after = list(before), list(after)
         self.plan: Plan | None = None
         self.problem: SpecdashError | None = None
 
@@ -91,7 +87,7 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
                 yield Button("…", id="go", compact=True, disabled=True)
 
     def on_mount(self) -> None:
-        self.query_one("#cancel").focus()
+        self.set_focus(self.query_one("#cancel"))
         self.update()
         self.run_worker(self._make(), exclusive=True)
 
@@ -142,7 +138,7 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
             ]
         ]
         for note in plan.notes:
-            out += [[(row, "strong")] for row in wrap(one_line(note), width)]
+            out += [[(row, "")] for row in wrap("· " + one_line(note), width, "  ")]
         if plan.blocked:
             count = len(plan.blocked)
             out.append(
@@ -172,8 +168,6 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
                         [("   → " if i == 0 else "     ", "dim"), (row, "")]
                         for i, row in enumerate(wrap(one_line(check.remedy), width - 5))
                     ]
-        if self.before and plan.kind in ("switch", "hot_switch"):
-            out += [[("", "")], [("What changes", "title")], *diff_rows(self.before, self.after)]
         if plan.steps:
             out += [[("", "")], [("Steps", "title")]]
             for index, step in enumerate(plan.steps, 1):
@@ -207,12 +201,13 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
         """Enter in the name field moves to the button; it never confirms by itself."""
         go = self.query_one("#go", Button)
         if not go.disabled:
-            go.focus()
+            self.set_focus(go)
 
     def action_other_button(self) -> None:
         go = self.query_one("#go", Button)
         cancel = self.query_one("#cancel", Button)
-        (cancel if self.focused is go or go.disabled or not go.display else go).focus()
+        # At once, not by `focus()`, which waits its turn: an Enter typed right after must find it.
+        self.set_focus(cancel if self.focused is go or go.disabled or not go.display else go)
 
     def action_scroll(self, by: int) -> None:
         self.query_one("#plan-body", Body).scroll_relative(y=by, animate=False)

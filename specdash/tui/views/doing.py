@@ -54,7 +54,9 @@ def doing_rows(action: ActionState | None, now: float, width: int, height: int) 
             line.append((f"  {sentence}", step_role if status == "failed" else "dim"))
         steps.append(cut_line(line, width))
     words = (
-        [[(" " + row, role)] for row in wrap(one_line(action.sentence), width - 2)] if action.sentence else []
+        [[(" " + row, role)] for row in wrap(one_line(action.sentence), width - 2)]
+        if action.sentence and action.status != "running"
+        else []
     )
     room = height - 1 - len(words[:2])
     if len(steps) > room:

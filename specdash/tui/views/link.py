@@ -28,6 +28,7 @@ SERVER_WORD: dict[str, tuple[str, str]] = {
     "failed": ("✗", "bad-strong"),
     "stopped": ("○", "dim"),
     "ended": ("○", "dim"),
+    "prepared": ("○", "dim"),
     "unknown": ("?", "dim"),
 }
 
@@ -71,6 +72,15 @@ def link_spans(host: HostState, now: float, *, short: bool = False) -> list[Span
 def server_word(server: ServerState) -> str:
     """One word for what a server does, from verdict and health."""
     verdict, health = server.verdict.kind, server.health.state
+    status = server.status
+    if (
+        status.pid is None
+        and status.started_boot_s is None
+        and status.alive is not True
+        and not server.log.size
+    ):
+        # A switch writes the run folders of the next server, and of the way back, before it stops the old one.
+        return "prepared"
     if verdict == "dead":
         return "failed"
     if verdict == "stopped":
@@ -97,7 +107,9 @@ def server_word(server: ServerState) -> str:
 
 
 def is_living(server: ServerState) -> bool:
-    return server_word(server) not in ("failed", "stopped", "unknown") or server.status.alive is True
+    return (
+        server_word(server) not in ("failed", "stopped", "unknown", "prepared") or server.status.alive is True
+    )
 
 
 def server_spans(server: ServerState, stale: bool = False) -> list[Span]:
@@ -116,7 +128,8 @@ def newest_server(host: HostState) -> ServerState | None:
     for server in host.servers.values():
         if is_living(server):
             return server
-        first = first or server
+        if server_word(server) != "prepared":
+            first = first or server
     return first
 
 

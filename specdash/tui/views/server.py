@@ -214,8 +214,11 @@ def ready_rows(
     left = height - len(rows)
     details = _details(server, now, width, dull) if left >= 12 else []
     left -= len(details)
-    if left >= 6 and width >= 90:
+    speculates = bool(numbers.accept_history)
+    if left >= 6 and width >= 90 and speculates:
         rows += _plots_beside(server, now, width, min(left, 14), dull)
+    elif left >= 6 and not speculates:
+        rows += _plot(server, now, width, min(left, 14), dull, accept=False)
     elif left >= 10:
         rows += _plot(server, now, width, min(left // 2, 10), dull, accept=True)
         rows += _plot(server, now, width, min(left // 2, 10), dull, accept=False)
@@ -240,7 +243,8 @@ def _headline(server: ServerState, now: float, width: int, dull: bool) -> list[L
     if n.idle:
         rate = [("idle", "stale" if dull else "big")]
     left: Line = [(" ", ""), *rate, (_unit(server), "dim")]
-    accept: Line = [("accept ", "dim"), *accept_spans(server, now, dull)]
+    spans = accept_spans(server, now, dull)
+    accept: Line = spans if spans[0][0].startswith("base") else [("accept ", "dim"), *spans]
     if width_of(left) + width_of(accept) + 3 <= width:
         return [[*left, ("   ", ""), *accept]]
     return [cut_line(left, width), cut_line([(" ", ""), *accept], width)]
@@ -280,9 +284,18 @@ def _headline_big(server: ServerState, now: float, width: int, dull: bool) -> li
     return [cut_line([*row, *extra], width) for row, extra in zip(rows, side, strict=True)]
 
 
-def _columns(history: tuple[tuple[float, float | None], ...], now: float, columns: int) -> list[float | None]:
-    """The newest `columns` seconds, or five minutes when there are fewer columns than that."""
-    return resample(history, now - PLOT_SECONDS + 1e-6, now + 1e-6, columns)
+def _span(server: ServerState, now: float) -> float:
+    """Seconds that the plots cover: what there is, a minute at least, five at most."""
+    starts = [
+        history[0][0] for history in (server.numbers.accept_history, server.numbers.decode_history) if history
+    ]
+    return min(PLOT_SECONDS, max(60.0, now - min(starts))) if starts else PLOT_SECONDS
+
+
+def _columns(
+    history: tuple[tuple[float, float | None], ...], now: float, columns: int, span_s: float
+) -> list[float | None]:
+    return resample(history, now - span_s + 1e-6, now + 1e-6, columns)
 
 
 def _sparks(server: ServerState, now: float, width: int, dull: bool) -> list[Line]:
@@ -301,7 +314,7 @@ def _sparks(server: ServerState, now: float, width: int, dull: bool) -> list[Lin
         room = width - 9 - len(tail)
         if room < 8:
             continue
-        values = _columns(history, now, room)
+        values = _columns(history, now, room, _span(server, now))
         # From a little under the smallest: a curve that moves by 10 % must be seen to move.
         floor = max(0.0, low - (high - low) / 6) if high > low else low - 1
         rows.append(
@@ -322,7 +335,7 @@ def _plot(
     history = n.accept_history if accept else n.decode_history
     rule = even.break_even if accept else None
     name = "accept length" if accept else "tok/s"
-    title: Line = [(f" {name}", "dim"), (" 5 min", "dim")]
+    title: Line = [(f" {name}", "dim"), (f" last {age(round(_span(server, now)))}", "dim")]
     if rule is not None:
         title += [("  ╌╌ ", "rule-mark"), (f"break-even {number(rule, 2)}", "dim")]
     known = [value for _, value in history if value is not None]
@@ -334,7 +347,7 @@ def _plot(
     high = nice_top([*known, rule], 2.0 if accept else 1.0)
     axis = 6
     room = max(4, width - axis - 2)
-    values = _columns(history, now, room * 2)
+    values = _columns(history, now, room * 2, _span(server, now))
     drawn = chart(values, room, rows, low, high, rule)
     out: list[Line] = [title]
     for y, spans in enumerate(drawn):

@@ -18,6 +18,7 @@ from specdash.tui.views.link import (
     link_word,
     run_name,
     server_spans,
+    server_word,
 )
 from specdash.tui.words import Line, age, number, one_line
 
@@ -57,6 +58,8 @@ def host_items(fleet: FleetState, width: int) -> list[Item]:
         names = letters(host)
         ended = 0
         for run, server in host.servers.items():
+            if server_word(server) == "prepared":
+                continue
             if not is_living(server):
                 ended += 1
                 if ended > SHOWN_RUNS or (ended > 1 and len(fleet.hosts) > 3):
