@@ -161,7 +161,8 @@ def loads_of(host: HostState, server: ServerState) -> Loads:
         s for s in host.servers.values() if s.run.id != server.run.id and s.status.ready_boot_s is not None
     ]
     same = [s for s in done if s.run.profile and s.run.profile == server.run.profile]
-    near = [s for s in done if (s.run.target, s.run.algorithm) == (server.run.target, server.run.algorithm)]
+    key = (server.run.target, server.run.algorithm)
+    near = [s for s in done if s.run.target and (s.run.target, s.run.algorithm) == key]
     for group in (same, near):
         found = [phases_of(s) for s in group]
         found = [load for load in found if load]
