@@ -38,6 +38,7 @@ class Bad:
     without: Tuple[str, ...] = ()
     """None of these flags is given."""
     env_without: Tuple[str, ...] = ()
+    """None of these variables is set."""
 
 
 _HOOK = "arg_groups/speculative_hook.py (0.5.23)"
@@ -56,13 +57,35 @@ REGISTRY: Tuple[Bad, ...] = (
         above_one=("--pp-size", "--pipeline-parallel-size"),
     ),
     Bad(
-        "spec-pipeline-decode",
+        "spec-pipeline-not-eagle",
         "block",
-        "Speculation with pipeline parallelism runs only on a disaggregated prefill server.",
-        "Use tensor parallelism.",
-        "validation_hook.py (0.5.23)",
+        "With pipeline parallelism only EAGLE (one layer) speculates, and DSPARK on a disaggregated prefill server.",
+        "Use tensor parallelism, or EAGLE.",
+        "arg_groups/validation_hook.py check_pipeline_parallel_compat (0.5.23)",
         first="0.5.23",
-        algorithms=("EAGLE", "NEXTN", "EAGLE3", "STANDALONE", "NGRAM", "DFLASH", "UNO"),
+        algorithms=("EAGLE3", "STANDALONE", "NGRAM", "DFLASH", "UNO", "FROZEN_KV_MTP"),
+        above_one=("--pp-size", "--pipeline-parallel-size"),
+    ),
+    Bad(
+        "eagle-pipeline",
+        "block",
+        "EAGLE with pipeline parallelism runs only on a disaggregated prefill server, or with SGLANG_ENABLE_PP_SPEC.",
+        "Use tensor parallelism, or set SGLANG_ENABLE_PP_SPEC=1.",
+        "arg_groups/validation_hook.py check_pipeline_parallel_compat (0.5.23)",
+        first="0.5.23",
+        algorithms=("EAGLE", "NEXTN"),
+        above_one=("--pp-size", "--pipeline-parallel-size"),
+        without=("--disaggregation-mode",),
+        env_without=("SGLANG_ENABLE_PP_SPEC",),
+    ),
+    Bad(
+        "dspark-pipeline",
+        "block",
+        "DSPARK with pipeline parallelism runs only on a disaggregated prefill server.",
+        "Use tensor parallelism.",
+        "arg_groups/validation_hook.py (0.5.23)",
+        first="0.5.23",
+        algorithms=("DSPARK",),
         above_one=("--pp-size", "--pipeline-parallel-size"),
         without=("--disaggregation-mode",),
     ),
@@ -254,6 +277,8 @@ def _holds(bad: Bad, version: str, algorithm: str, given: Mapping[str, Any], env
     if any(str(given.get(flag)) not in values for flag, values in bad.values):
         return False
     if any(str(env.get(name, "")) not in values for name, values in bad.env):
+        return False
+    if any(env.get(name) for name in bad.env_without):
         return False
     return not bad.above_one or any(_number(given.get(flag)) > 1 for flag in bad.above_one)
 

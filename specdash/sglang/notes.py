@@ -54,7 +54,9 @@ _MEMORY = (
 _GRAPHS = Change("Captures a denser and smaller list of CUDA graphs.")
 _PIPELINE = (
     Change("Refuses pipeline parallelism.", "", "0.5.22"),
-    Change("Allows pipeline parallelism only on a disaggregated prefill server.", "0.5.23"),
+    Change(
+        "Allows pipeline parallelism only for EAGLE and DSPARK, on a disaggregated prefill server.", "0.5.23"
+    ),
 )
 _OVERLAP_EAGLE = (
     Change("Turns the overlap scheduler off.", "", "0.5.2"),

@@ -65,6 +65,8 @@ def launch_of(pair: Pair, engine: Path, folder: Path) -> Iterator[LaunchSpec]:
         }
         if pair.drafter:
             _copy(engine / "models" / pair.drafter, folder / "drafter", dict(pair.draft_config))
+            if pair.draft_change is not None:
+                pair.draft_change(folder / "drafter")
             flags["--speculative-draft-model-path"] = str(folder / "drafter")
         flags.update(pair.flags)
         kept = tuple((name, value) for name, value in flags.items() if value is not None)

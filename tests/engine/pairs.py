@@ -6,6 +6,8 @@ A pair changes a good launch in one way: `flags` replaces or adds (None takes a 
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,7 @@ class Pair:
     target_config: Mapping[str, Any] = field(default_factory=dict)
     change: Change | None = None
     """Changes the copied target folder."""
+    draft_change: Change | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     listener: bool = False
     """Something holds the port."""
@@ -48,6 +51,31 @@ def lose_shard(folder: Path) -> None:
     index = '{"metadata": {}, "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}'
     (folder / "model.safetensors.index.json").write_text(index)
     (folder / "model.safetensors").unlink()
+
+
+def double_vocabulary(folder: Path) -> None:
+    """The drafter's own weights for twice the vocabulary: rows of embedding and head are repeated."""
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"] // 2
+    out: dict[str, Any] = {}
+    parts: list[bytes] = []
+    at = 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            out[name] = entry
+            continue
+        start, end = entry["data_offsets"]
+        wide = entry["shape"][0] == rows
+        part = body[start:end] * (2 if wide else 1)
+        shape = [entry["shape"][0] * (2 if wide else 1), *entry["shape"][1:]]
+        out[name] = {**entry, "shape": shape, "data_offsets": [at, at + len(part)]}
+        parts.append(part)
+        at += len(part)
+    text = json.dumps(out).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
 
 
 def break_config(folder: Path) -> None:
@@ -73,7 +101,8 @@ PAIRS = (
     Pair("layer ids beyond the target", "aux_layer_ids_out_of_range", r"(mat1 and mat2 shapes cannot be multiplied|IndexError: |RuntimeError: .*(shape|size))", EAGLE3, "eagle3", {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 9], "use_aux_hidden_state": True}}),
     Pair("short drafter", "drafter_context_too_short", r"context_length \(4096\) is greater than the derived context_length \(512\)", EAGLE3, "eagle3", {"max_position_embeddings": 512}),
     Pair("drafter architecture unknown", "architecture_unknown_on_host", r"(Model architectures .*NopeForCausalLMEagle3|NopeForCausalLMEagle3.* (is|are) not supported|ValueError: .*NopeForCausalLMEagle3)", EAGLE3, "eagle3", {"architectures": ["NopeForCausalLMEagle3"]}),
-    Pair("another vocabulary", "drafter_mismatch_vocab", r"share the same vocabulary", STANDALONE, "draft", {"vocab_size": 2048}),
+    Pair("another vocabulary", "drafter_mismatch_vocab", r"share the same vocabulary", STANDALONE, "draft", {"vocab_size": 2048},
+        draft_change=double_vocabulary),
     Pair("steps without topk", "flag_conflict", r"TypeError: .*NoneType", {**EAGLE3, "--speculative-eagle-topk": None, "--speculative-num-draft-tokens": None}, "eagle3"),
     Pair("topk without steps", "flag_conflict", r"AssertionError", {**EAGLE3, "--speculative-num-steps": None}, "eagle3"),
     Pair("more draft tokens than the tree has", "flag_conflict", r"(selected index k out of range|RuntimeError: |IndexError: )", {**EAGLE3, "--speculative-num-steps": 2, "--speculative-eagle-topk": 2, "--speculative-num-draft-tokens": 64}, "eagle3"),
