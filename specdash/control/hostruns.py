@@ -31,7 +31,12 @@ def run_folder(link: Link, run_id: str) -> str:
 def program() -> bytes:
     """The supervisor (and switcher) with the rules it needs, as one file that `python -I` runs."""
     return pack(
-        ("specdash.host.remote", "specdash.sglang.ready", "specdash.sglang.pulse"),
+        (
+            "specdash.host.remote",
+            "specdash.sglang.ready",
+            "specdash.sglang.pulse",
+            "specdash.sglang.acceptance",
+        ),
         main="specdash.host.remote.supervisor:main",
     )
 

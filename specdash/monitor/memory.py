@@ -17,6 +17,7 @@ from specdash.sglang.server_info import Info, RankLoad
 KEEP_S = 120.0
 """Counters, decode lines and histograms older than this are forgotten."""
 MOST_LINES = 512
+MOST_PREFILLS = 1024
 MOST_ANSWERS = 24
 MOST_COUNTS = 150
 
@@ -24,27 +25,62 @@ Buckets = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class SpecPage:
+    """Gauges of speculation on one metrics page, with the load that they were seen under."""
+
+    at: float
+    moved: bool
+    """Whether decode tokens moved since the page before."""
+    running: float | None
+    values: Mapping[str, Mapping[str, float]]
+    """spec_accept_length, spec_accept_rate → DP rank → value; 0 is "not told" and is left out."""
+    weights: Mapping[str, float]
+    """DP rank → running requests."""
+
+    def mean(self, name: str) -> float | None:
+        """Over DP ranks, weighted by what each runs; None when no rank tells."""
+        told = self.values.get(name, {})
+        if len(told) < 2:
+            return next(iter(told.values()), None)
+        weights = {dp: max(self.weights.get(dp, 0.0), 1e-9) for dp in told}
+        return sum(told[dp] * weights[dp] for dp in told) / sum(weights.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """One prefill batch: prompt tokens computed and found in the prefix cache."""
+
+    at: float
+    computed: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     lines: tuple[DecodeLine, ...] = ()
     """Decode lines of the last `KEEP_S`, by local time, oldest first."""
+    past: tuple[DecodeLine, ...] = ()
+    """Decode lines that came late, for the histories (`backfill`); empty again when these are filled."""
+    filled: float | None = None
+    """Local time up to which the histories are filled from `past`."""
     taken: int = -1
     """Byte offset of the newest batch line that was taken from the story."""
     log_base: int = 0
     """Bytes of the log before the first that the story was fed, gaps included."""
     last_prefill: float | None = None
-    last_prefill_tok_s: float | None = None
-    last_cached_share: float | None = None
     speculates: bool | None = None
     """Whether the newest decode line has an accept length."""
     last_decode: float | None = None
-    last_running: int | None = None
-    last_queued: int | None = None
     log_clock: tuple[tuple[int, float], ...] = ()
     """(bytes of log, host boot time) from the supervisor's samples: when which byte was written."""
     counters: Mapping[str, tuple[Point[Any], ...]] = field(default_factory=lambda: EMPTY)
     histograms: Mapping[str, tuple[tuple[float, Buckets], ...]] = field(default_factory=lambda: EMPTY)
     gauges: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: EMPTY)
     """Of the last metrics page: name → DP rank → value."""
+    spec_pages: tuple[SpecPage, ...] = ()
+    """One per metrics page of the last `KEEP_S`."""
+    prefills: tuple[Prefill, ...] = ()
+    """Prefill batches of the log of the last `KEEP_S`."""
     metrics_at: float | None = None
     metrics_why: str = ""
     """Why there are no metrics; empty when there are."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from specdash.monitor import memory, rates
+from specdash.monitor import memory, numbers_metrics, rates
 from specdash.monitor.events import Event, HttpSeen, PulseSeen
 from specdash.monitor.liveness import Answer, Count
 from specdash.monitor.memory import KEEP_S, MOST_ANSWERS, MOST_COUNTS, Memory
@@ -74,6 +75,7 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         values_dp = metrics.by_dp(page, name)
         if values_dp:
             gauges[name] = MappingProxyType(values_dp)
+    spec_page = _spec_page(was, at, counters, gauges)
     tokens = metrics.total(page, "realtime_tokens_total")
     if tokens is None:
         tokens = metrics.total(page, "generation_tokens_total")
@@ -83,11 +85,26 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         counters=MappingProxyType(counters),
         histograms=MappingProxyType(histograms),
         gauges=MappingProxyType(gauges),
+        spec_pages=(*(p for p in was.spec_pages if p.at > at - KEEP_S), spec_page)[-MOST_COUNTS:],
         metrics_at=at,
         metrics_why="",
         metrics_hint=(),
         counts=(*was.counts, count)[-MOST_COUNTS:],
     )
+
+
+def _spec_page(
+    was: Memory, at: float, counters: Mapping[str, tuple[rates.Point[Any], ...]], gauges: Mapping[str, Any]
+) -> memory.SpecPage:
+    """A gauge of 0 is what the engine writes where nothing was speculated: not told, never an accept length."""
+    now = replace(was, counters=counters)
+    points = numbers_metrics.realtime(now, "decode")
+    moved = len(points) > 1 and sum(points[-1].values.values()) > sum(points[-2].values.values())
+    length = {dp: value for dp, value in gauges.get(numbers_metrics.LENGTH, {}).items() if value > 0}
+    rate = {dp: v for dp, v in gauges.get(numbers_metrics.RATE, {}).items() if dp in length}
+    values = {numbers_metrics.LENGTH: length, numbers_metrics.RATE: rate}
+    weights = gauges.get("num_running_reqs", {})
+    return memory.SpecPage(at, moved, _sum(gauges, "num_running_reqs"), values, weights)
 
 
 def _sum(gauges: Mapping[str, Mapping[str, float]], name: str) -> float | None:

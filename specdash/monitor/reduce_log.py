@@ -10,13 +10,15 @@ from bisect import bisect_left
 from dataclasses import replace
 from itertools import takewhile
 
-from specdash.monitor import memory, story_view
+from specdash.monitor import backfill, memory, story_view
 from specdash.monitor.events import Event, LogLost, LogRead
-from specdash.monitor.memory import KEEP_S, MOST_LINES
+from specdash.monitor.memory import KEEP_S, MOST_LINES, MOST_PREFILLS, Prefill
 from specdash.monitor.reduce_link import boot_to_local, seen
 from specdash.monitor.reduce_run import server_of, with_server
 from specdash.monitor.state import HostState, LogState, ServerState
 from specdash.sglang.decode import DecodeLine
+
+PIECE = 48 * 1024
 
 
 def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
@@ -42,8 +44,10 @@ def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
         if offset > log.read:  # a reader that began late, or a gap: the story counts from what it was fed
             was = memory.of(server)
             server = memory.keep(server, replace(was, log_base=was.log_base + offset - log.read))
-        server = replace(server, story=story_view.feed(server.story, data, at))
-        server = _take_lines(host, server, event.at)
+        # In pieces that hold no more decode lines than the story keeps: none of a burst may be lost.
+        for begin in range(0, len(data), PIECE):
+            server = replace(server, story=story_view.feed(server.story, data[begin : begin + PIECE], at))
+            server = _take_lines(host, server, event.at)
     return seen(with_server(host, server), event)
 
 
@@ -67,27 +71,30 @@ def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState
     was = memory.of(server)
     newest = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.decodes)))
     fresh = [line for line in reversed(newest) if story_view.counts(line.rank)]
-    fresh = dated(fresh, [written_at(host, server, was.log_base + line.offset, now) for line in fresh])
+    # The log was as long as a line's offset before the line came: its first byte is what dates it.
+    fresh = dated(fresh, [written_at(host, server, was.log_base + line.offset + 1, now) for line in fresh])
     prefills = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.prefills)))
-    prefills.reverse()
+    prefills = [line for line in reversed(prefills) if story_view.counts(line.rank)]
     if not fresh and not prefills:
         return server
     lines = tuple(line for line in (*was.lines, *fresh) if (line.at or 0.0) > now - KEEP_S)[-MOST_LINES:]
-    prefilled = (
-        written_at(host, server, was.log_base + prefills[-1].offset, now) if prefills else was.last_prefill
-    )
+    batches = [
+        Prefill(
+            written_at(host, server, was.log_base + line.offset + 1, now),
+            line.new_tokens or 0,
+            line.cached_tokens or 0,
+        )
+        for line in prefills
+    ]
     return memory.keep(
         server,
         replace(
-            was,
+            backfill.remember(was, fresh, now),
             lines=lines,
+            prefills=tuple(b for b in (*was.prefills, *batches) if b.at > now - KEEP_S)[-MOST_PREFILLS:],
             taken=max([*(line.offset for line in fresh), *(line.offset for line in prefills)]),
             last_decode=fresh[-1].at if fresh else was.last_decode,
-            last_prefill=prefilled,
-            last_prefill_tok_s=prefills[-1].tok_s if prefills else was.last_prefill_tok_s,
-            last_cached_share=prefills[-1].cached_share if prefills else was.last_cached_share,
-            last_running=fresh[-1].running if fresh else was.last_running,
-            last_queued=fresh[-1].queued if fresh else was.last_queued,
+            last_prefill=batches[-1].at if batches else was.last_prefill,
             speculates=fresh[-1].accept_len is not None if fresh else was.speculates,
         ),
     )

@@ -154,6 +154,8 @@ class Numbers:
     """Tokens per target verify step, bonus token included, over `window_s`."""
     accept_length_start: Reading[float] = NOTHING
     """The same since the server started (or its last flush)."""
+    accept_length_finished: Reading[float] = NOTHING
+    """Of the requests that finished in the window, by counters; says nothing of one that still runs."""
     accept_rate: Reading[float] = NOTHING
     """Share 0..1 of draft tokens accepted; its definition changes at 0.5.11: `note` names it."""
     ttft_s: Mapping[str, Reading[float]] = field(default_factory=lambda: EMPTY)

@@ -114,7 +114,9 @@ def read(body: bytes, status: Optional[int] = 200, wanted: Iterable[str] = WANTE
         found.setdefault(name.decode("ascii"), []).append((labels, value))
     if not found:
         why = "/metrics is empty" if not body.strip() else "/metrics has no series of SGLang's"
-        return Page({}, False, why, ("--enable-metrics", "multi-process directory (PROMETHEUS_MULTIPROC_DIR)"))
+        return Page(
+            {}, False, why, ("--enable-metrics", "multi-process directory (PROMETHEUS_MULTIPROC_DIR)")
+        )
     return Page({name: tuple(series) for name, series in found.items()})
 
 

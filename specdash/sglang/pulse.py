@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from specdash.sglang import acceptance
 from specdash.sglang.ready import headers
 
 VERSION = 1
@@ -50,8 +51,11 @@ def read(answers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     """Sum up one pass. Each answer: {"status": int | None, "body": bytes, "took_s": float, "problem": str}.
 
     → {"version", "ok", "problem", "answered", "asked", "tokens", "seconds", "tok_s", "verify_steps",
-    "accept_length", "accept_source"}. Numbers that were not told are None. `seconds` is wall time of the requests.
+    "accept_length", "accept_rate", "histogram" (verify steps by correct drafts), "position_acceptance" (P(at least i
+    drafts correct), i = 1…), "accept_source"}. Numbers that were not told are None. `seconds` is wall time of the
+    requests.
     """
+    metas: List[Mapping[str, Any]] = []
     tokens, verified, seconds, answered = 0, 0, 0.0, 0
     told_verify = True
     problem = ""
@@ -70,6 +74,8 @@ def read(answers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         seconds += float(answer.get("took_s") or 0.0)
         told_verify = told_verify and bool(steps)
         verified += steps or 0
+        metas.append(meta)
+    told = acceptance.of(metas)
     speculates = bool(answered) and told_verify and verified > 0
     return {
         "version": VERSION,
@@ -82,10 +88,19 @@ def read(answers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         "tok_s": round(tokens / seconds, 2) if answered and seconds > 0 else None,
         "verify_steps": verified if speculates else None,
         "accept_length": round(tokens / verified, 4) if speculates else None,
+        "accept_rate": _rounded(told.accept_rate) if speculates else None,
+        "histogram": list(told.histogram) if speculates and told.histogram else None,
+        "position_acceptance": [round(p, 4) for p in told.positions]
+        if speculates and told.positions
+        else None,
         "accept_source": "meta_info: completion_tokens / spec_verify_ct, bonus token included"
         if speculates
         else "",
     }
+
+
+def _rounded(value: Optional[float]) -> Optional[float]:
+    return None if value is None else round(value, 4)
 
 
 def _meta(answer: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
@@ -152,8 +167,13 @@ def together(passes: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     seconds = sum(float(one["seconds"]) for one in counted)
     steps = [one["verify_steps"] for one in counted]
     verified = sum(steps) if all(isinstance(step, int) and step for step in steps) else None
+    histogram = _added([one.get("histogram") for one in counted])
+    shares = acceptance.shares(histogram)
     return dict(
         counted[-1],
+        histogram=histogram,
+        position_acceptance=[round(share, 4) for share in shares] if shares else None,
+        accept_rate=_mean_rate(counted),
         ok=all(one["ok"] for one in counted),
         problem=next((one["problem"] for one in counted if one["problem"]), ""),
         answered=sum(int(one["answered"]) for one in counted),
@@ -164,6 +184,21 @@ def together(passes: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         verify_steps=verified,
         accept_length=round(tokens / verified, 4) if verified else None,
     )
+
+
+def _added(rows: Sequence[Any]) -> Optional[List[int]]:
+    """Histograms of several passes as one; None when one pass has none."""
+    if not rows or not all(rows):
+        return None
+    width = max(len(row) for row in rows)
+    return [sum(int(row[i]) for row in rows if i < len(row)) for i in range(width)]
+
+
+def _mean_rate(passes: Sequence[Mapping[str, Any]]) -> Optional[float]:
+    """Accept rate over passes, each by its verify steps (all propose alike)."""
+    told = [(one["accept_rate"], one["verify_steps"]) for one in passes if one.get("accept_rate") is not None]
+    steps = sum(step for _, step in told)
+    return round(sum(rate * step for rate, step in told) / steps, 4) if steps else None
 
 
 def judge(

@@ -1,0 +1,93 @@
+"""Numbers of `/v1/loads` and `/server_info`: instant values, caps, and accept length since start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from specdash.monitor.memory import Memory
+from specdash.monitor.sourcing import FRESH_S, INFO, LOADS, idle_reading, newer, newest_sum
+from specdash.monitor.state import NOTHING, Numbers, Reading, ServerState
+from specdash.sglang.server_info import Info
+
+LAST = "last decode log interval"
+
+
+def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
+    """tok/s of the last decode log interval, DP ranks summed: it never decays, so it counts only when not idle."""
+    told = [rank.tok_s for rank in m.loads if rank.tok_s is not None]
+    if idle or not told or m.loads_at is None or now - m.loads_at > FRESH_S:
+        return replace(out, decode_tok_s=idle_reading(idle, "tok/s", LOADS, now, "not told"))
+    reading = Reading(sum(told), "tok/s", LOADS, m.loads_at, None, out.running.value, None, LAST)
+    return replace(out, decode_tok_s=reading)
+
+
+def gauges(out: Numbers, m: Memory, at: float) -> Numbers:
+    """Running, queued, KV use, caps: DP ranks summed, and one by one where there are several."""
+
+    def total(name: str) -> int | None:
+        return newest_sum([getattr(rank, name) for rank in m.loads])
+
+    first, single = m.loads[0], len(m.loads) == 1
+    usage = max((r.token_usage for r in m.loads if r.token_usage is not None), default=None)
+    length = first.accept_length if single else None
+    return replace(
+        out,
+        running=Reading(total("running"), "requests", LOADS, at),
+        queued=Reading(total("queued"), "requests", LOADS, at),
+        running_cap=Reading(total("running_cap"), "requests", LOADS, at),
+        kv_used=Reading(usage, "", LOADS, at),
+        cache_hit=Reading(first.cache_hit if single else None, "", LOADS, at),
+        accept_length_start=Reading(
+            length, "tokens/step", LOADS, at, includes_bonus=True, note="since start or flush"
+        ),
+        per_dp=()
+        if single
+        else tuple(
+            MappingProxyType(
+                {
+                    "dp": rank.dp_rank,
+                    "running": rank.running,
+                    "queued": rank.queued,
+                    "tok_s": rank.tok_s,
+                    "accept_length_start": rank.accept_length,
+                    "running_cap": rank.running_cap,
+                }
+            )
+            for rank in m.loads
+        ),
+    )
+
+
+def since_start(out: Numbers, info: Info, at: float) -> Numbers:
+    """Accept length since start or flush. Of several DP ranks only one by one: their weights are not told."""
+    lengths = [rank.accept_length for rank in info.ranks]
+    value = lengths[0] if len(lengths) == 1 else None
+    note = "since start or flush" if len(lengths) <= 1 else "per DP rank only: weights are not told"
+    since = Reading(value, "tokens/step", INFO, at, None, None, True, note)
+    out = replace(out, accept_length_start=newer(out.accept_length_start, since))
+    if len(info.ranks) < 2 or out.per_dp:
+        return out
+    rows = (
+        {"dp": r.dp_rank, "accept_length_start": r.accept_length, "running_cap": r.running_cap}
+        for r in info.ranks
+    )
+    return replace(out, per_dp=tuple(MappingProxyType(row) for row in rows))
+
+
+def cap(server: ServerState, m: Memory, told: Reading[int]) -> Reading[int]:
+    """The effective most running requests, and why it is that."""
+    value, source, at = told.value, told.source, told.at
+    if m.info is not None and m.info.running_cap is not None:
+        value, source, at = m.info.running_cap, INFO, m.info_at
+    from_story = server.story.max_running_requests
+    if value is None and from_story is not None:
+        value, source, at = from_story, "log", server.log.last_growth
+    if value is None:
+        return NOTHING
+    asked = any(word.partition("=")[0] == "--max-running-requests" for word in server.run.argv)
+    speculates = bool(server.drafter.algorithm) or bool(m.info and m.info.algorithm) or m.speculates
+    note = "set by --max-running-requests" if asked else ""
+    if not asked and (server.story.capped_by_speculation == value or (speculates and value in (32, 48))):
+        note = f"set by speculation: its default is {value} where --max-running-requests is not given"
+    return Reading(value, "requests", source, at, note=note)
