@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from specdash.monitor import breakeven, liveness, memory, numbers, stalls, story_view
+from specdash.monitor import backfill, breakeven, liveness, memory, numbers, stalls, story_view
 from specdash.monitor.memory import Memory
 from specdash.monitor.reduce_run import flag_of
 from specdash.monitor.state import BreakEven, Health, HostState, Numbers, ServerState, Verdict
@@ -52,6 +52,9 @@ def judge(host: HostState, server: ServerState, now: float, moved: bool = True) 
     verdict = _since(server.verdict, stalls.judge(host, server, health, now), now)
     server = replace(server, verdict=verdict, health=health)
     if moved:
+        if m.past and m.source == numbers.LOG:
+            before, m = backfill.fill(m, server.numbers, now, numbers.from_log)
+            server = memory.keep(replace(server, numbers=before), m)
         server = replace(server, numbers=numbers.make(server, m, now))
         left, source = stalls.eta(host, server, now)
         server = replace(server, breakeven=pays(host, server, m, now), eta_s=left, eta_source=source)
