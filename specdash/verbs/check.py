@@ -3,6 +3,9 @@
 TARGET is a host of the config or of ~/.ssh/config, a profile, HOST:PORT, a URL, or `local`. Without a target,
 every configured host. Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (usage errors too), 130 on ^C.
 Cheap endpoints, processes and the log are read; no token is generated unless --generate asks for it.
+
+With -o the output goes to a file that is replaced whole, so that a reader never sees half of it. With --watch it
+looks again and again and prints one line for each target that changed: its state, or what is not well.
 """
 
 from __future__ import annotations
@@ -10,15 +13,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from specdash.errors import UsageError
 from specdash.verbs.context import Context
+
+if TYPE_CHECKING:
+    from specdash.check import Options, Result, Target
 
 EXAMPLES = """examples:
   specdash --check gpu1 kimi-eagle3
   specdash --check kimi-eagle3 --warn 'accept<1.8' --crit 'tok/s<40'
   specdash --check http://127.0.0.1:30000 --generate --json
+  specdash --check --all --format prometheus -o /var/lib/node_exporter/textfile/specdash.prom
+  specdash --check --all --watch --interval 30      one line for each change, until ^C
 """
+
+LEAST_GENERATING_S = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--generate", action="store_true", help="prove it by one real generation per idle server"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="every finding with its evidence")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "prometheus"),
+        help="text: one line with perfdata; json; prometheus: for a textfile collector",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, replaced whole")
+    parser.add_argument("--watch", action="store_true", help="look again and again; a line for each change")
+    parser.add_argument(
+        "--interval", type=_seconds, default=10.0, metavar="S", help="with --watch: look every S (10)"
+    )
 
 
 def _seconds(text: str) -> float:
@@ -55,9 +76,9 @@ def _seconds0(text: str) -> float:
 
 async def run(args: argparse.Namespace, context: Context) -> int:
     from specdash import check
-    from specdash.check import render
     from specdash.config.thresholds import rule
 
+    args.form = _asked(args, context)
     for text in (*args.warn, *args.crit):
         try:
             rule(text)
@@ -74,12 +95,93 @@ async def run(args: argparse.Namespace, context: Context) -> int:
             else:
                 targets += check.parse([word] if word else [], settings)
         options = check.Options(timeout, args.window, args.generate, tuple(args.warn), tuple(args.crit))
+        if args.watch:
+            await _watch(args, context, targets, options)
         results = await check.check(targets, options)
-    if context.json:
-        context.print_json(render.as_json(results))
-    else:
-        context.print(render.line(results))
-        if args.verbose:
-            context.print(*render.verbose(results))
+    _put(args, context, results)
     await asyncio.sleep(0)
     return int(check.worst(result.state for result in results))
+
+
+def _asked(args: argparse.Namespace, context: Context) -> str:
+    """The format; --json is the same as --format json."""
+    if context.json and args.format not in (None, "json"):
+        raise UsageError(f"--json and --format {args.format} ask for two formats.", "Leave one out.")
+    if args.watch and args.generate and args.interval < LEAST_GENERATING_S:
+        raise UsageError(
+            f"--generate costs the engine a generation each time: not more often than every {LEAST_GENERATING_S:g} s.",
+            f"Add --interval {LEAST_GENERATING_S:g}.",
+        )
+    context.json = context.json or args.format == "json"
+    return args.format or ("json" if context.json else "text")
+
+
+def _put(args: argparse.Namespace, context: Context, results: list[Result]) -> None:
+    import json
+    import time
+
+    from specdash.check import prometheus, render
+
+    if args.form == "prometheus":
+        text = prometheus.text(results, time.time())
+    elif args.form == "json":
+        text = json.dumps(render.as_json(results), indent=2, default=str) + "\n"
+    else:
+        text = "\n".join([render.line(results), *(render.verbose(results) if args.verbose else ())]) + "\n"
+    if args.output:
+        replace_whole(args.output, text)
+    else:
+        context.out.write(text)
+
+
+async def _watch(args: argparse.Namespace, context: Context, targets: list[Target], options: Options) -> None:
+    """Never returns: ^C ends it. With -o the file is brought up to date each time, whatever changed."""
+    import json
+    import time
+
+    from specdash import check
+    from specdash.check import render, watch
+
+    seen: watch.Seen = {}
+    while True:
+        began = time.monotonic()
+        results = await check.check(targets, options)
+        for result in watch.changes(seen, results):
+            if args.form == "json":
+                context.print(json.dumps({**render.as_json([result]), "at_unix": time.time()}, default=str))
+            else:
+                context.print(watch.line(result, time.time()))
+        context.out.flush()
+        if args.output:
+            _put(args, context, results)
+        await asyncio.sleep(max(0.1, args.interval - (time.monotonic() - began)))
+
+
+def replace_whole(path: str, text: str) -> None:
+    """A reader sees the old file or the new one, never half of one. 0644: a collector is another user.
+
+    Raises UsageError where it cannot be written.
+    """
+    import os
+    import tempfile
+    from pathlib import Path
+
+    target = Path(path).expanduser()
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder.", "Name a file in it.")
+    new = ""
+    try:
+        # Its name does not end in .prom: the collector must not read it.
+        handle, new = tempfile.mkstemp(".new", f".{target.name}.", target.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        Path(new).replace(target)
+    except OSError as problem:
+        if new:
+            Path(new).unlink(missing_ok=True)
+        raise UsageError(
+            f"{target} cannot be written: {problem.strerror}.", "Name another file with -o."
+        ) from None
