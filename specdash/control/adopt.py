@@ -15,7 +15,7 @@ from specdash.control import hostruns
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.errors import Refused, RemoteError
 from specdash.host.link import Link
-from specdash.sglang import servers
+from specdash.sglang import redact, servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def plan(link: Link, server: Found) -> Plan:
         ),
         checks=checks,
         notes=(
-            f"Started by {server.user}: {' '.join(server.cmdline)[:2000]}",
+            f"Started by {server.user}: {' '.join(redact.argv(server.cmdline))[:2000]}",
             "It can then be stopped and switched like a run of specdash. Its exit code will not be known.",
         ),
         typed_name=server.name,
