@@ -6,14 +6,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
-from specdash.monitor import memory
+from specdash.monitor import foreign, memory
 from specdash.monitor.state import Alarm, HostState, ServerState
 from specdash.monitor.untrusted import text
+from specdash.sglang import pulse
+from specdash.sglang.conditions import USELESS_LENGTH
 
 NO_GPUS = ("no_tool", "amd", "no_driver", "")
 """Categories of a GPU board that mean no NVIDIA GPU, not a broken one."""
 BELOW_LINE_S = 120.0
 MOST = 50
+FRESH_S = 15.0
+KV_FULL = 0.97
+USELESS_S = 60.0
+USELESS_STEP = "Likely: an EAGLE3 drafter under EAGLE, wrong layer ids for its hidden states, or a drafter of another target."
 
 
 def update(before: HostState, host: HostState, now: float) -> HostState:
@@ -61,6 +67,18 @@ def host_alarms(host: HostState, now: float) -> Iterable[Alarm]:
                 "Look for Xid in the kernel log.",
             )
 
+    left = foreign.orphans(host)
+    if left:
+        pids = ", ".join(str(one.pid) for one in left[:8])
+        verb = "process has" if len(left) == 1 else "processes have"
+        yield Alarm(
+            "orphans",
+            "warning",
+            f"{len(left)} SGLang {verb} no launcher any more (pid {pids}): GPU memory and ports may be held.",
+            now,
+            "Stop the run it came from again, or end it by its pid if you know it.",
+        )
+
 
 def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[Alarm]:
     m = memory.of(server)
@@ -92,6 +110,7 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
             now,
             "Set --max-running-requests in the profile if memory allows.",
         )
+    yield from _by_numbers(server, now)
     for cause in m.causes:
         severity = "critical" if cause.crashed else "warning" if cause.severity == "warning" else "info"
         yield Alarm(cause.category, severity, cause.sentence, now, " ".join(cause.advice[:1]))  # type: ignore[arg-type]
@@ -107,3 +126,24 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
         )
     if m.switched:
         yield Alarm("source-switched", "info", m.switched, now)
+
+
+def _by_numbers(server: ServerState, now: float) -> Iterable[Alarm]:
+    """What a log's conditions say too, for servers whose log is not followed or says nothing of it."""
+    numbers = server.numbers
+    used, queued = numbers.kv_used, numbers.queued
+    fresh = (used.age(now) or 0.0) <= FRESH_S and (queued.age(now) or 0.0) <= FRESH_S
+    if used.value is not None and used.value >= KV_FULL and queued.value and fresh:
+        sentence = f"The KV pool is {used.value * 100:.0f} % full and {queued.value} requests wait."
+        step = (
+            "Lower the number of running requests, or give the KV pool more memory (--mem-fraction-static)."
+        )
+        yield Alarm("kv_pressure", "warning", sentence, now, step)
+    recent = [value for at, value in numbers.accept_history if at > now - USELESS_S]
+    drafts = pulse.kind(server.drafter.algorithm or server.run.algorithm) == "drafter"
+    told = [value for value in recent if value is not None]
+    if drafts and len(told) >= USELESS_S / 2 and len(told) == len(recent) and max(told) <= USELESS_LENGTH:
+        rate = numbers.accept_rate.value
+        said = f"Accept length is {told[-1]:.2f}" + (f", accept rate {rate:.2f}" if rate is not None else "")
+        sentence = f"{said} for {USELESS_S:.0f} s: the drafter gives nothing and only costs."
+        yield Alarm("drafter_useless", "warning", sentence, now, USELESS_STEP)

@@ -124,6 +124,8 @@ def pids(server: ServerState) -> tuple[int, ...]:
 def processes_seen(host: HostState, event: Event, body: ProcessesSeen) -> HostState:
     table = dict(body.table)
     table["seen_at"] = event.at
+    before = rows(host.processes.get("processes"))
+    table["seen_before"] = tuple((whole(row.get("pid")), whole(row.get("start"))) for row in before)
     return seen(replace(host, processes=frozen(table)), event)
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from specdash.monitor import memory
+from specdash.monitor import foreign, memory
 from specdash.monitor.state import FleetState, HostState, Reading, ServerState
 from specdash.sglang import redact
 from specdash.sglang.phases import TITLES
@@ -41,6 +41,9 @@ def of_host(host: HostState, now: float) -> dict[str, Any]:
         "alarms": plain(host.alarms, now),
         "actions": plain(host.actions, now),
         "runs_listed": host.runs_at is not None,
+        "foreign": [one._asdict() for one in foreign.found(host, now)],
+        "orphans": [one._asdict() for one in foreign.orphans(host, now)],
+        "bases": [dict(base) for base in host.bases],
         "servers": {ident: of_server(server, now) for ident, server in host.servers.items()},
     }
 

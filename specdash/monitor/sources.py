@@ -9,27 +9,43 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 from specdash.config.hosts import Host
-from specdash.errors import AuthRefused, HostKeyChanged, HostKeyUnknown, LinkError, LinkLost, SpecdashError
+from specdash.errors import (
+    AuthRefused,
+    HostKeyChanged,
+    HostKeyUnknown,
+    LinkError,
+    LinkLost,
+    RemoteError,
+    SpecdashError,
+)
 from specdash.host.link import AskHostKey, Link
 from specdash.host.open import open_link as open_any
+from specdash.monitor import bases
 from specdash.monitor.events import (
+    BaseMeasured,
     Body,
     Event,
     GpusSampled,
     HostSampled,
     HostSeen,
     LinkChanged,
+    ProcessesSeen,
     RunsListed,
 )
 from specdash.monitor.follow_run import Auth, Emit, RunFollower, See
 from specdash.monitor.logstore import LogStore
 from specdash.monitor.state import ServerState
-from specdash.monitor.untrusted import mapping, number, rows, text
+from specdash.monitor.untrusted import mapping, number, rows, text, texts
+from specdash.sglang import redact, servers
 
 GPU_EVERY_S = 1.0
 HOST_EVERY_S = 2.0
 RUNS_EVERY_S = 2.0
 PING_EVERY_S = 5.0
+PROCS_EVERY_S = 10.0
+BASES_EVERY_S = 15.0
+MOST_BASE_LOG = 4 << 20
+"""Bytes from the end of an earlier base run's log that are read for its measurements."""
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
 REFUSED = (HostKeyUnknown, HostKeyChanged, AuthRefused)
@@ -82,6 +98,8 @@ class HostSource:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
+        self._listed: list[str] = []
+        self._bases_read: set[tuple[str, bool]] = set()
         self.faults: list[str] = []
         """Sentences of what went wrong in a source and was tried again, newest last, bounded."""
 
@@ -143,6 +161,8 @@ class HostSource:
                     ("host", self._host),
                     ("runs", self._runs),
                     ("ping", self._ping),
+                    ("procs", self._procs),
+                    ("bases", self._bases),
                 ):
                     group.create_task(self._guarded(name, work, link))
         except ExceptionGroup as problems:
@@ -193,12 +213,45 @@ class HostSource:
             self.emit(LinkChanged("up", rtt_ms=rtt))
             await asyncio.sleep(PING_EVERY_S)
 
+    async def _procs(self, link: Link) -> None:
+        """SGLang's processes of the whole host, ours or not; secrets on command lines never get further."""
+        async for table in link.sample("procs", PROCS_EVERY_S, {"words": list(servers.WORDS)}):
+            shown = [
+                {**row, "cmdline": redact.argv(texts(row.get("cmdline")))}
+                for row in rows(table.get("processes"))
+            ]
+            self.emit(ProcessesSeen({**table, "processes": shown}), host_at=number(table.get("now_boot")))
+
+    async def _bases(self, link: Link) -> None:
+        """What earlier base runs of a target decoded, by the end of their logs: each is read once, once more ended."""
+        while True:
+            seen = [server for run in self._listed if (server := self._see(run)) is not None]
+            for server in bases.wanted(seen):
+                key = (server.run.id, bool(server.status.alive))
+                if key in self._bases_read:
+                    continue
+                self._bases_read.add(key)
+                try:
+                    got = await link.call(
+                        "file.read",
+                        {"path": server.run.log_path, "offset": -MOST_BASE_LOG, "max_bytes": MOST_BASE_LOG},
+                        timeout=60.0,
+                    )
+                except RemoteError as problem:
+                    self.fault(f"base measurements of {server.run.id}: {problem}")
+                    continue
+                data = bytes(got.get("blob", b""))
+                for record in await asyncio.to_thread(bases.of_log, self.host.name, server, data):
+                    self.emit(BaseMeasured(record), "log")
+            await asyncio.sleep(BASES_EVERY_S if self._listed else 1.0)
+
     async def _runs(self, link: Link) -> None:
         base = link.hello.get("base", "")
         lister: AsyncIterator[dict[str, Any]] = link.sample("runs", RUNS_EVERY_S, {"base": base})
         async for listed in lister:
             records = rows(listed.get("runs"))
             self.emit(RunsListed(records), host_at=number(listed.get("now_boot")))
+            self._listed = [text(record.get("id")) for record in records]
             self._sort_out(link, records)
             for name, task in list(self._tasks.items()):
                 if task.done():

@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from specdash.monitor import backfill, breakeven, liveness, memory, numbers, stalls, story_view
+from specdash.monitor import (
+    backfill,
+    bases,
+    breakeven,
+    liveness,
+    memory,
+    numbers,
+    numbers_metrics,
+    stalls,
+    story_view,
+)
 from specdash.monitor.memory import Memory
-from specdash.monitor.reduce_run import flag_of
 from specdash.monitor.state import BreakEven, Health, HostState, Numbers, ServerState, Verdict
-from specdash.monitor.untrusted import number, text, whole
-
-BASE_WINDOW_S = 10.0
-LATEST_BASES = 200
 
 
 def tick(host: HostState, now: float) -> HostState:
@@ -29,7 +34,7 @@ def tick(host: HostState, now: float) -> HostState:
 def judge_all(host: HostState, now: float, moved: bool = False) -> HostState:
     servers = {ident: judge(host, server, now, moved) for ident, server in host.servers.items()}
     host = replace(host, servers=MappingProxyType(servers))
-    return measured_bases(host, now) if moved else host
+    return bases.measured(host, now) if moved else host
 
 
 def judge(host: HostState, server: ServerState, now: float, moved: bool = True) -> ServerState:
@@ -125,98 +130,27 @@ def _log_says(server: ServerState) -> str:
 
 
 def pays(host: HostState, server: ServerState, m: Memory, now: float) -> BreakEven:
+    """By the one source of the live numbers: values of two sources are never put into one sum."""
     told = server.numbers
     algorithm = server.drafter.algorithm or (m.info.algorithm if m.info else "")
     speculating: bool | None = True if algorithm or m.speculates else None
     if speculating is None and (m.speculates is False or m.info is not None or server.run.argv):
         speculating = False
-    live = told.accept_length.source == told.decode_tok_s.source == numbers.LOG
-    judged = breakeven.judge(
-        breakeven.Now(
-            speculating,
-            target_of(server, m),
-            host.name,
-            tp_of(server, m),
-            running=_load(told) if live else None,
-            accept_length=told.accept_length.value if live else None,
-            tok_s=told.decode_tok_s.value if live else None,
-        ),
-        bases(host),
-    )
+    running = length = tok_s = None
+    if told.accept_length.source == told.decode_tok_s.source == numbers.LOG:
+        load = told.decode_tok_s.load
+        running, length, tok_s = (
+            None if load is None else float(load),
+            told.accept_length.value,
+            told.decode_tok_s.value,
+        )
+    elif m.source == numbers.METRICS and (steady := numbers_metrics.steady(m, now)) is not None:
+        running, length, tok_s = steady.running, steady.accept_length, steady.tok_s
+    place = (speculating, bases.target_of(server, m), host.name, bases.tp_of(server, m))
+    judged = breakeven.judge(breakeven.Now(*place, running, length, tok_s), bases.known(host))
     below = server.breakeven.below_since
     if judged.verdict == "does_not_pay":
         below = now if below is None else below
     elif judged.verdict == "pays":
         below = None
     return replace(judged, below_since=below)
-
-
-def _load(told: Numbers) -> float | None:
-    load = told.decode_tok_s.load
-    return None if load is None else float(load)
-
-
-def target_of(server: ServerState, m: Memory) -> str:
-    return server.run.target or (m.info.model if m.info else "")
-
-
-def tp_of(server: ServerState, m: Memory) -> int | None:
-    if m.info is not None and m.info.tp is not None:
-        return m.info.tp
-    word = flag_of(server.run.argv, "--tp-size", "--tensor-parallel-size", "--tp")
-    if word.isdigit():
-        return int(word)
-    return 1 if server.run.argv else None
-
-
-def bases(host: HostState) -> list[breakeven.Base]:
-    out = []
-    for record in host.bases:
-        running, tok_s = number(record.get("running")), number(record.get("tok_s"))
-        if running is None or tok_s is None:
-            continue
-        out.append(
-            breakeven.Base(
-                text(record.get("target")),
-                text(record.get("host")) or host.name,
-                whole(record.get("tp")),
-                running,
-                tok_s,
-                text(record.get("source")),
-                number(record.get("window_s")),
-            )
-        )
-    return out
-
-
-def measured_bases(host: HostState, now: float) -> HostState:
-    """A base server that decodes under a steady load is itself a base measurement: the newest per load."""
-    found = list(host.bases)
-    changed = False
-    for server in host.servers.values():
-        m, told = memory.of(server), server.numbers
-        if server.breakeven.verdict != "not_speculating" or told.decode_tok_s.source != numbers.LOG:
-            continue
-        tok_s, load, target = told.decode_tok_s.value, told.decode_tok_s.load, target_of(server, m)
-        if not tok_s or not load or not target or (told.decode_tok_s.age(now) or 0.0) > 2.0:
-            continue
-        if {line.running for line in m.lines if line.at is not None and line.at > now - BASE_WINDOW_S} != {
-            load
-        }:
-            continue
-        tp = tp_of(server, m)
-        record = {
-            "target": target,
-            "host": host.name,
-            "tp": tp,
-            "running": float(load),
-            "tok_s": tok_s,
-            "window_s": told.decode_tok_s.window_s,
-            "source": f"run {server.run.id}, {numbers.LOG}",
-            "measured": "live",
-        }
-        same = ("target", "tp", "running", "measured")
-        found = [old for old in found if any(old.get(key) != record[key] for key in same)]
-        found.append(MappingProxyType(record))
-        changed = True
-    return replace(host, bases=tuple(found[-LATEST_BASES:])) if changed else host
