@@ -338,3 +338,42 @@ def test_the_same_server_is_the_same_wherever_it_is_named(stub):
 def test_an_unfinished_switch_has_no_outcome_that_serves():
     found = outcome_of([{"event": "step", "step": "stop", "status": "done"}], "b", "r", "a")
     assert (found.outcome, found.serves, found.tok_s) == ("failed", "", None)
+
+
+@pytest.mark.sshd
+async def test_over_ssh_a_cut_cable_is_mended_and_the_night_goes_on(stub, root):
+    """A real sshd: its sessions are killed while the drafter loads, and it refuses everybody for a while."""
+    from tests.support.sshd import Sshd, missing
+
+    if missing():
+        pytest.skip(missing())
+    server = Sshd().start()
+    said, cut = [], []
+    host = server.host(name="gpu", run_root=str(root / "specdash"), python=sys.executable)
+
+    def tell(profile, text):
+        said.append(text)
+        if "b is loading" in text and not cut:
+            server.kill_sessions()
+            server.stop()
+            cut.append(asyncio.get_running_loop().call_later(2.0, server.start))
+
+    link = await open_link(host)
+    try:
+        base = fast(stub, "base", "--tok-s=3000")
+        await up(link, base)
+        b = stub("--load=1", "--tok-s=4500", "--accept=2", profile="b", algorithm="EAGLE3")
+        plan = await queue.plan(link, base, [b], options=FAST)
+        runner = Runner(
+            Queue.from_json(plan.spec["queue"]), lambda: open_link(host), tell=tell, first_wait_s=0.1
+        )
+        done = await runner.run()
+        assert [row.outcome for row in done.rows] == ["served", "served"], said
+        assert cut and any("The link is back" in one for one in said), said
+    finally:
+        again = await open_link(host)
+        assert list(await alive(again)) == ["b"]
+        await clear(again)
+        await again.close()
+        await link.close()
+        server.remove()
