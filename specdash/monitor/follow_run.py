@@ -47,6 +47,11 @@ class RunFollower:
     def emit(self, body: Body, source: str) -> None:
         self._emit(Event(time.monotonic(), self.host, body, self.run, source=source))
 
+    @property
+    def whole(self) -> bool:
+        """Its records have been read, and its log up to the file's end."""
+        return self._read_once.is_set() and self.log_done.is_set()
+
     async def follow(self, link: Link) -> None:
         """Until cancelled or the run is over and read to its end. LinkLost goes to the caller."""
         async with asyncio.TaskGroup() as group:

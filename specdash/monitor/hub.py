@@ -206,6 +206,11 @@ class Hub:
         if host in self._sources:
             self._sources[host].want(run)
 
+    def whole(self, host: str, run: str) -> bool:
+        """Whether a run's records and log have been read to their ends. A wanted run gets there."""
+        source = self._sources.get(host)
+        return source is not None and source.whole(run)
+
     def retry(self, host: str) -> None:
         """Connect now instead of waiting; after a refused key this is the only way."""
         if host in self._sources:

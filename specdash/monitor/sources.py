@@ -114,6 +114,11 @@ class HostSource:
         """Read an ended run's records and log too."""
         self._wanted.add(run)
 
+    def whole(self, run: str) -> bool:
+        """Whether all that there is of a run has been read: its records, and its log to the end it has now."""
+        follower = self._followers.get(run)
+        return follower is not None and follower.whole
+
     async def run(self) -> None:
         attempt = 0
         while True:

@@ -40,7 +40,9 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
             raise LinkError(f"{name}: {hub.state.hosts[name].link.sentence}")
         run_id = await find_run(hub.link(name), args.run, live=False)
         hub.want(name, run_id)
-        whole = await hub.until(lambda s: _read(s.hosts[name].servers.get(run_id)), args.timeout)
+        whole = await hub.until(
+            lambda s: run_id in s.hosts[name].servers and hub.whole(name, run_id), args.timeout
+        )
         hub.settle()
         server = hub.state.hosts[name].servers[run_id]
         if not whole:
@@ -51,17 +53,6 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
         else:
             context.print(*lines(server, hub.state.now))
     return Exit.OK
-
-
-def _read(server: ServerState | None) -> bool:
-    if server is None:
-        return False
-    log = server.log
-    return (
-        bool(log.missing)
-        or (log.size > 0 and log.behind == 0)
-        or (server.status.ended_boot_s is not None and not log.size)
-    )
 
 
 def lines(server: ServerState, now: float) -> Iterator[str]:
