@@ -34,7 +34,7 @@ MB = 1_000_000
 LOADER = """
 import os, socket, sys, time
 how, weights = sys.argv[1:3]
-os.nice(10)
+os.nice(5)
 print(time.strftime("[%Y-%m-%d %H:%M:%S] ") + "Load weight begin. avail mem=70.00 GB", flush=True)
 if how == "throttled":
     file = os.open(weights, os.O_RDONLY)
@@ -111,10 +111,10 @@ async def test_slow_is_not_stalled_and_stalled_says_what_does_not_move(hub: Hub,
         runs[how] = await launched(hub, spec)
 
     def watch() -> None:
-        """No verdict but with the product's own floors: nobody who started seconds ago is stalled."""
-        for run in runs.values():
+        """With the product's own floors nobody who started seconds ago is stalled, but who was stopped."""
+        for how, run in runs.items():
             found = verdict(hub, run, dict(stalls.stall.FLOORS))
-            if found.kind == "stalled":
+            if found.kind == "stalled" and how != "stopped":
                 early.append((run, found))
 
     hub.subscribe(lambda _: watch())
@@ -131,15 +131,16 @@ async def test_slow_is_not_stalled_and_stalled_says_what_does_not_move(hub: Hub,
     blocked = verdict(hub, runs["dead-socket"])
     assert "Nothing moved for" in blocked.sentence and "only uses CPU" not in blocked.sentence
     assert not any("now" in line for line in blocked.evidence), blocked.evidence
+    await until("the spin is seen", 30, lambda: "it only uses CPU" in verdict(hub, runs["spinning"]).sentence)
     spins = verdict(hub, runs["spinning"])
-    assert "it only uses CPU" in spins.sentence
-    assert "CPU time: moved now" in spins.evidence and any(e.startswith("disk reads") for e in spins.evidence)
+    assert any(line.startswith("disk reads: moved") and "now" not in line for line in spins.evidence)
+    assert any(line.startswith("CPU time: moved") for line in spins.evidence)
 
     await until("stopped is named", 60, lambda: "stopped" in verdict(hub, runs["stopped"]).sentence)
     assert any("are stopped (T)" in line for line in verdict(hub, runs["stopped"]).evidence)
 
+    await until("the throttled one is slow", 30, lambda: verdict(hub, runs["throttled"]).kind == "slow")
     slow = verdict(hub, runs["throttled"])
-    assert slow.kind == "slow", slow
     rate = stalls.stall.read_rate(
         tuple(stalls._samples(hub.state.hosts["local"], server_of(hub, runs["throttled"]), hub.state.now))
     )
