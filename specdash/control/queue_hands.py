@@ -48,8 +48,10 @@ class Hands:
         resolve: launch.Resolve = config_secrets.resolve,
         pause_s: float = PAUSE_S,
         first_wait_s: float = 1.0,
+        read_only: bool = False,
     ) -> None:
         self.queue = queue
+        self.read_only = read_only
         self.profile = ""
         self._tell, self._save = tell, save
         self._preflight, self._explain, self._resolve = preflight, explain, resolve
@@ -68,10 +70,10 @@ class Hands:
             record = await self.keeper.keep(lambda link: hostruns.record(link, serving.run))
         except RemoteError:
             record = {}
+        if record.get("stop_asked"):  # also one that still drains
+            raise TakenOver(f"somebody stopped {serving.profile} ({serving.run}).")
         if record.get("alive"):
             return serving
-        if record.get("stop_asked"):
-            raise TakenOver(f"somebody stopped {serving.profile} ({serving.run}).")
         how = (
             launch.how_it_ended(record).replace(" before it was ready", "") if record else "Its run is gone."
         )

@@ -24,6 +24,8 @@ class Runner(Hands):
     async def run(self) -> Queue:
         """To the end. Cancelled: what runs on the host goes on, and the saved queue can be gone on with."""
         queue = self.queue
+        if self.read_only:
+            raise Refused("Not done: this is read-only.", "Start specdash without --read-only.")
         try:
             for row in queue.rows:
                 if not row.outcome:

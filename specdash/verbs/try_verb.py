@@ -150,6 +150,7 @@ async def _carry_out(context: Context, queue: Queue) -> Exit:
         save=queue_store.save,
         preflight=checks,
         explain=_explain,
+        read_only=context.read_only,
     )
     context.say(f"Queue {queue.id}. After an interruption: specdash try --resume {queue.id}")
     try:

@@ -295,6 +295,8 @@ async def test_people_come_first(link, stub, desk):
 
     done = await desk.runner(plan, preflight=checks).run()
     assert done.ended.startswith("Ended, for somebody stopped") and done.rows[2].outcome == "not_tried"
+    with pytest.raises(Refused, match="read-only"):
+        await desk.runner(plan, read_only=True).run()
     assert not await alive(link)
 
     first, _ = await up(link, base)
