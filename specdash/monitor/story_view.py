@@ -41,6 +41,8 @@ def causes(server: ServerState, ended: bool) -> tuple[Cause, ...]:
     """The first cause of an ended run, or everything that the log finds wrong with a living one."""
     if not ended:
         return story_causes.all_conditions(server.story)
+    if not server.log.missing and (not server.log.read or server.log.behind):
+        return ()  # "the log names no cause" can be said of a log that was read
     status = server.status
     found = story_causes.first_cause(
         server.story,
