@@ -114,5 +114,4 @@ PAIRS = (
     Pair("sink without window", "known_bad", r"requires --speculative-draft-window-size", {**EAGLE3, "--speculative-draft-sink-size": 4}, "eagle3"),
     Pair("NONE", "unknown_algorithm", r"IndexError: list index out of range", {"--speculative-algorithm": "NONE"}),
     Pair("port taken", "http_port_in_use", r"(?i)(address already in use|Errno 98|error while attempting to bind|not available)", listener=True),
-    Pair("static fraction of 85", "bad_flag_value", r"(ValueError|RuntimeError|AssertionError|MemoryError): ", {"--mem-fraction-static": 85}),
 )  # fmt: skip
