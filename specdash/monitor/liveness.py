@@ -62,6 +62,8 @@ class Evidence:
     processes: Processes | None = None
     schedulers_seen: int = 0
     """Most schedulers that this run ever had."""
+    detokenizers_seen: int = 0
+    """The same of detokenizers; 0: none was ever seen, so that a missing one says nothing."""
     last_decode: float | None = None
     last_prefill: float | None = None
     log_read: bool = False
@@ -76,6 +78,10 @@ def judge(e: Evidence) -> Health:
         return Health("down", "The launcher's process is gone.", ("no process",), e.now, "process_gone")
     if (gone := _scheduler_gone(e)) is not None:
         return gone
+    if e.processes is not None and e.processes.roles.get("detokenizer", 0) < e.detokenizers_seen:
+        what = "no sglang::detokenizer process"
+        sentence = f"Down: {what}. The server stays for a minute or more, and nothing comes back from it."
+        return Health("down", sentence, (what,), e.now, "detokenizer_dead")
     last = e.answers[-1] if e.answers else None
     if not e.was_ready and not _ever_ready(e):
         return _before_ready(e, last)
@@ -240,6 +246,8 @@ def _serving(e: Evidence) -> Health:
             return Health(
                 "busy", f"{newest.running:.0f} requests run.", (f"running {newest.running:.0f}",), e.now
             )
+        if not newest.queued and _moves(e.counts[-2:]):
+            return Health("busy", "Tokens move.", ("token counter moves",), e.now)
         if not newest.queued:
             return Health("idle", "Ready; nothing runs and nothing waits.", ("running 0", "queue 0"), e.now)
         return Health("busy", f"{newest.queued:.0f} requests wait.", (f"queue {newest.queued:.0f}",), e.now)

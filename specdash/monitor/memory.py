@@ -87,6 +87,8 @@ class Memory:
     metrics_hint: tuple[str, ...] = ()
     loads: tuple[RankLoad, ...] = ()
     loads_at: float | None = None
+    speeds: tuple[tuple[float, Mapping[int, float]], ...] = ()
+    """From /v1/loads: (time, DP rank → tok/s of its last decode log interval), only where that changed."""
     info: Info | None = None
     info_at: float | None = None
     answers: tuple[Answer, ...] = ()

@@ -54,7 +54,7 @@ def make(server: ServerState, m: Memory, now: float) -> Numbers:
 
 
 def _say(source: str) -> str:
-    return f"{source}, last {WINDOW_S:.0f} s" if source in (LOG, METRICS) else source
+    return f"{source}, last {WINDOW_S:.0f} s" if source else ""
 
 
 def _grow(

@@ -6,20 +6,29 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from specdash.monitor.memory import Memory
-from specdash.monitor.sourcing import FRESH_S, INFO, LOADS, idle_reading, newer, newest_sum
+from specdash.monitor.sourcing import FRESH_S, INFO, LOADS, WINDOW_S, idle_reading, newer, newest_sum
 from specdash.monitor.state import NOTHING, Numbers, Reading, ServerState
 from specdash.sglang.server_info import Info
 
-LAST = "last decode log interval"
+LAST = "of whole decode log intervals"
 
 
 def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
-    """tok/s of the last decode log interval, DP ranks summed: it never decays, so it counts only when not idle."""
-    told = [rank.tok_s for rank in m.loads if rank.tok_s is not None]
-    if idle or not told or m.loads_at is None or now - m.loads_at > FRESH_S:
+    """Mean of the decode log intervals that were seen in the window, DP ranks summed.
+
+    The value never decays, so it counts only when not idle. Each interval has the same number of steps: the mean
+    over time is the harmonic one.
+    """
+    if idle or m.loads_at is None or now - m.loads_at > FRESH_S or not m.speeds:
         return replace(out, decode_tok_s=idle_reading(idle, "tok/s", LOADS, now, "not told"))
-    reading = Reading(sum(told), "tok/s", LOADS, m.loads_at, None, out.running.value, None, LAST)
+    seen = [told for at, told in m.speeds if at > m.loads_at - WINDOW_S] or [m.speeds[-1][1]]
+    total = sum(_harmonic([told[dp] for told in seen if dp in told]) for dp in seen[-1])
+    reading = Reading(total, "tok/s", LOADS, m.loads_at, WINDOW_S, out.running.value, None, LAST)
     return replace(out, decode_tok_s=reading)
+
+
+def _harmonic(values: list[float]) -> float:
+    return len(values) / sum(1.0 / value for value in values)
 
 
 def gauges(out: Numbers, m: Memory, at: float) -> Numbers:

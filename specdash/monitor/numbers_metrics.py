@@ -45,7 +45,7 @@ def realtime(m: Memory, mode: str, dp: str | None = None) -> tuple[Point[Any], .
 
 def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
     """tok/s, accept length and rate of the last `WINDOW_S`."""
-    found = rates.rate(realtime(m, "decode"), WINDOW_S)
+    found = rates.moving(realtime(m, "decode"), WINDOW_S)
     if m.metrics_at is None or now - m.metrics_at > FRESH_S:
         note = "metrics do not answer"
         missing: Reading[Any] = Reading(None, "tok/s", METRICS, None, note=note)
@@ -56,7 +56,7 @@ def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
         if idle:
             return Reading(0.0, "tok/s", METRICS, now, note="idle")
         if rate is None:
-            return Reading(None, "tok/s", METRICS, None, note="one page so far")
+            return Reading(None, "tok/s", METRICS, None, note="not moved for long enough yet")
         return Reading(rate.per_s, "tok/s", METRICS, m.metrics_at, rate.window_s, load)
 
     computed = rates.rate(realtime(m, "prefill_compute"), WINDOW_S, skip_idle=False)
@@ -116,7 +116,7 @@ def _per_dp(out: Numbers, m: Memory) -> tuple[Mapping[str, Any], ...]:
     known = {row.get("dp"): dict(row) for row in out.per_dp}
     rows = []
     for dp in ranks:
-        rate = rates.rate(realtime(m, "decode", dp), WINDOW_S)
+        rate = rates.moving(realtime(m, "decode", dp), WINDOW_S)
         page = m.spec_pages[-1] if m.spec_pages else None
         moving = rate is not None and rate.moved
         row = known.get(int(dp), {"dp": int(dp)})
@@ -215,7 +215,7 @@ def steady(m: Memory, now: float, window_s: float = 30.0) -> Steady | None:
     if len(pages) < 3 or len(loads) != 1 or not all(page.moved for page in pages[1:]):
         return None
     load = loads.pop()
-    rate = rates.rate(realtime(m, "decode"), window_s)
+    rate = rates.moving(realtime(m, "decode"), window_s)
     if not load or rate is None or rate.window_s < window_s / 2 or rate.per_s <= 0:
         return None
     lengths = [value for page in pages[1:] if (value := page.mean(LENGTH)) is not None]

@@ -88,6 +88,38 @@ def rate(
     return Rate(delta / span, span, delta, moved)
 
 
+QUIET_S = 5.0
+"""A counter that stands still for longer has stopped, unless its steps are that far apart anyway."""
+
+
+def moving(points: Sequence[Point[K]], window_s: float, *, key: K | None = None) -> Rate | None:
+    """Increase per second from step to step, over about `window_s` of uninterrupted counting; None when not known.
+
+    A counter may move with every token or once per log interval. Between two of its steps it is exact, at any pace;
+    the step that ends a pause holds waiting time, so counting starts after it. A counter that stopped decays.
+    """
+    steps = [i for i in range(1, len(points)) if _sum(points[i], key) > _sum(points[i - 1], key)]
+    if not steps:
+        return Rate(0.0, points[-1].at - points[0].at, 0.0, False) if len(points) > 1 else None
+    newest, last = points[-1], steps[-1]
+    first, gap = last, 0.0
+    for index in reversed(steps[:-1]):
+        this = points[first].at - points[index].at
+        if first != last and (points[index].at < newest.at - window_s or this > max(QUIET_S, 2.5 * gap)):
+            break
+        if first == last and this > max(QUIET_S, window_s):
+            break
+        first, gap = index, max(gap, this)
+    quiet = newest.at - points[last].at
+    stopped = quiet > max(QUIET_S, 2.5 * gap)
+    end = newest.at if stopped else points[last].at
+    span = end - points[first].at
+    if span <= 0:
+        return None
+    delta = _sum(newest, key) - _sum(points[first], key)
+    return Rate(delta / span, span, delta, not stopped)
+
+
 def ratio(
     above: Sequence[Point[K]], below: Sequence[Point[K]], window_s: float
 ) -> tuple[float, float] | None:

@@ -123,7 +123,11 @@ def _loads(was: Memory, at: float, body: bytes) -> Memory:
         float(sum(n for n in running if n is not None)) if any(n is not None for n in running) else None,
         float(sum(n for n in queued if n is not None)) if any(n is not None for n in queued) else None,
     )
-    return replace(was, loads=ranks, loads_at=at, counts=(*was.counts, count)[-MOST_COUNTS:])
+    speeds = tuple(item for item in was.speeds if item[0] > at - KEEP_S)
+    told = {rank.dp_rank: rank.tok_s for rank in ranks if rank.tok_s is not None and rank.tok_s > 0}
+    if told and (not was.speeds or was.speeds[-1][1] != told):
+        speeds = (*speeds, (at, MappingProxyType(told)))
+    return replace(was, loads=ranks, loads_at=at, speeds=speeds, counts=(*was.counts, count)[-MOST_COUNTS:])
 
 
 def pulse_seen(host: HostState, event: Event, body: PulseSeen) -> HostState:

@@ -35,9 +35,17 @@ def known_idle(m: Memory, now: float) -> bool | None:
     """True only when a fresh source says that nothing runs; None when nobody tells."""
     if m.counts and now - m.counts[-1].at <= FRESH_S:
         newest = m.counts[-1]
+        before = m.counts[-2] if len(m.counts) > 1 else None
         if newest.running is not None:
             if newest.running > 0 or newest.queued:
                 return False
+            if before is not None and before.at > newest.at - FRESH_S:
+                # One look between two requests is no idleness, and a gauge of 0 while tokens move is an old one.
+                moved = (
+                    newest.tokens is not None and before.tokens is not None and newest.tokens > before.tokens
+                )
+                if before.running or moved:
+                    return False
             # Gauges are written with batches only: a newer decode line beats them.
             return m.last_decode is None or m.last_decode <= newest.at
     if m.last_decode is not None and now - m.last_decode <= stale_after(m):

@@ -38,9 +38,14 @@ def stage(story: Story) -> str:
 
 
 def causes(server: ServerState, ended: bool) -> tuple[Cause, ...]:
-    """The first cause of an ended run, or everything that the log finds wrong with a living one."""
+    """The first cause of an ended run, or everything that the log finds wrong with a living one.
+
+    A living one may be past saving: it failed to bind, or a process of it died and it waits for core dumps.
+    """
     if not ended:
-        return story_causes.all_conditions(server.story)
+        found = story_causes.first_cause(server.story, http_port=server.run.http_port)
+        conditions = story_causes.all_conditions(server.story)
+        return (found, *conditions) if found is not None and found.crashed else conditions
     if not server.log.missing and (not server.log.read or server.log.behind):
         return ()  # "the log names no cause" can be said of a log that was read
     status = server.status

@@ -114,6 +114,7 @@ def evidence(server: ServerState, m: Memory, now: float) -> liveness.Evidence:
         counts=m.counts,
         processes=m.processes,
         schedulers_seen=m.roles_seen.get("scheduler", 0),
+        detokenizers_seen=m.roles_seen.get("detokenizer", 0),
         last_decode=m.last_decode,
         last_prefill=m.last_prefill,
         log_read=server.log.size > 0 and server.log.behind == 0 and not server.log.missing,

@@ -275,7 +275,9 @@ class Loading(Traces):
         idle = state.idle or (gap is not None and gap > 3.0 and _pause(gap, state, line.tok_s))
         if idle and not state.idle:
             line = line._replace(first_after_idle=True)
-        self.dp_states[i] = DpState(dp, False, line.time, gap if not idle else state.gap, line.tok_s)
+        self.dp_states[i] = DpState(
+            dp, False, line.time, gap if not idle else state.gap, line.tok_s, line.time
+        )
         self.decodes.append(line)
         if len(self.decodes) > KEEP_DECODES + 64:
             del self.decodes[:64]
@@ -288,9 +290,9 @@ class Loading(Traces):
     def prefill_seen(self, body: bytes, rank: str) -> bool:
         dp = prefix.rank_number(rank, "DP")
         line = prefill_line(body, self.settled_time, self.at, rank, dp, self.here)
-        if not line.running:
-            i, state = self.dp_of(dp)
-            self.dp_states[i] = state._replace(idle=True)
+        i, state = self.dp_of(dp)
+        idle = state.idle or (not line.running and _was_idle(line.time, state))
+        self.dp_states[i] = state._replace(idle=idle, batch=line.time)
         self.prefills.append(line)
         if len(self.prefills) > KEEP_PREFILLS + 16:
             del self.prefills[:16]
@@ -457,6 +459,16 @@ def _number(found: Match[bytes], group: str) -> Optional[float]:
         return float(value)
     except ValueError:
         return None
+
+
+def _was_idle(time: Optional[float], state: DpState) -> bool:
+    """Nothing ran when this prefill began, and not only between two requests of one stream.
+
+    Up to a decode interval goes by without a line at the end of each request, and log times are whole seconds.
+    """
+    if time is None or state.batch is None:
+        return True
+    return not 0 <= time - state.batch <= max(2.0, 2 * (state.gap or 0.0))
 
 
 def _pause(gap: Optional[float], state: DpState, tok_s: Optional[float]) -> bool:

@@ -108,6 +108,8 @@ class DpState(NamedTuple):
     time: Optional[float]
     gap: Optional[float]
     tok_s: Optional[float]
+    batch: Optional[float] = None
+    """Log time of the last batch of any kind."""
 
 
 class HistoryPoint(NamedTuple):
