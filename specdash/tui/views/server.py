@@ -126,29 +126,21 @@ def _facts(server: ServerState, now: float, dull: bool) -> list[tuple[str, Line]
     if n.running_cap.note and n.running_cap.value is not None:
         cap.append((f" {cut(one_line(n.running_cap.note).partition(':')[0], 28)}", "dim"))
     queued = n.queued.value or 0
-    return [
+    full = (n.kv_used.value or 0) > 0.9
+    rows = [
         ("running", [*running, *cap]),
         ("queued", _reading(n.queued, now, dull, number(n.queued.value, 0), "warn" if queued else "strong")),
-        (
-            "KV",
-            _reading(
-                n.kv_used,
-                now,
-                dull,
-                share(n.kv_used.value),
-                "warn" if (n.kv_used.value or 0) > 0.9 else "strong",
-            ),
-        ),
-        ("cache hit", _reading(n.cache_hit, now, dull, share(n.cache_hit.value))),
-        ("accept rate", _reading(n.accept_rate, now, dull, share(n.accept_rate.value))),
-        (
-            "prefill",
-            [
-                *_reading(n.prefill_tok_s, now, dull, number(n.prefill_tok_s.value, 0)),
-                (" tok/s" if n.prefill_tok_s.value is not None else "", "dim"),
-            ],
-        ),
+        ("KV", _reading(n.kv_used, now, dull, share(n.kv_used.value), "warn" if full else "strong")),
     ]
+    # These three are told by some versions and loads only: their dashes are on the sources page (i).
+    for name, reading, text, unit in (
+        ("cache hit", n.cache_hit, share(n.cache_hit.value), ""),
+        ("accept rate", n.accept_rate, share(n.accept_rate.value), ""),
+        ("prefill", n.prefill_tok_s, number(n.prefill_tok_s.value, 0), " tok/s"),
+    ):
+        if reading.value is not None:
+            rows.append((name, [*_reading(reading, now, dull, text), (unit, "dim")]))
+    return rows
 
 
 def _flow(items: list[tuple[str, Line]], width: int, most: int) -> list[Line]:
@@ -335,7 +327,7 @@ def _plot(
     history = n.accept_history if accept else n.decode_history
     rule = even.break_even if accept else None
     name = "accept length" if accept else "tok/s"
-    title: Line = [(f" {name}", "dim"), (f" last {age(round(_span(server, now)))}", "dim")]
+    title: Line = [(f" {name}", "dim"), (f" {max(1, round(_span(server, now) / 60))} min", "dim")]
     if rule is not None:
         title += [("  ╌╌ ", "rule-mark"), (f"break-even {number(rule, 2)}", "dim")]
     known = [value for _, value in history if value is not None]
