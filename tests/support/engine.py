@@ -159,17 +159,43 @@ def post(port: int, body: Mapping[str, Any], path: str = "/generate", timeout: f
 
 
 def marked(run_id: str) -> Sequence[int]:
-    """Living processes that carry the run's mark in their environment."""
+    """Living processes that carry the run's mark in their environment (its value is `RUN:FOLDER`)."""
+    wanted = f"SPECDASH_RUN={run_id}:".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if f"SPECDASH_RUN={run_id}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
+    for pid in _pids():
+        raw = _read(pid, "environ")
+        if raw.startswith(wanted) or b"\0" + wanted in raw:
+            found.append(pid)
     return found
+
+
+def family(run_id: str, root: int) -> dict[int, str]:
+    """Living processes of a run, pid → command line: by its mark, its session, or its group.
+
+    An engine that sets its title overwrites its environment in /proc: the mark alone would miss it.
+    """
+    wanted = set(marked(run_id))
+    for pid in _pids():
+        fields = _read(pid, "stat").rpartition(b")")[2].split()
+        if len(fields) > 3 and root in (int(fields[2]), int(fields[3])):
+            wanted.add(pid)
+    found = {}
+    for pid in sorted(wanted):
+        fields = _read(pid, "stat").rpartition(b")")[2].split()
+        if fields and fields[0] not in (b"Z", b"X"):
+            found[pid] = _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
 
 
 def live(runs_json: str) -> list[str]:
