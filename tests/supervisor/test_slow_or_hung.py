@@ -22,7 +22,7 @@ import pytest
 from specdash.config.hosts import Host
 from specdash.control import hostruns, launch, stop
 from specdash.monitor import reduce_gpu, stalls
-from specdash.monitor.events import Event, HttpSeen, LinkChanged, RunsListed
+from specdash.monitor.events import Event, HttpSeen, LinkChanged, LogRead, RunSampled, RunsListed, Tick
 from specdash.monitor.hub import Hub
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.state import ServerState, Verdict
@@ -180,6 +180,7 @@ async def test_quiet_for_less_than_its_history_is_not_stalled(hub: Hub, stub: An
 def folded(*bodies: Any, run: str = "r") -> ServerState:
     state = start([("h", "")])
     state = reduce(state, Event(1.0, "h", LinkChanged("up")))
+    bodies = (*bodies, Tick())
     for at, body in enumerate(bodies):
         state = reduce(state, Event(10.0 + at, "h", body, "" if isinstance(body, RunsListed) else run))
     return state.hosts["h"].servers[run]
@@ -216,3 +217,45 @@ def test_history_of_another_model_is_none() -> None:
     new = replace(old, run=replace(old.run, id="n", profile="q"))
     host = replace(host, servers=MappingProxyType({"r": old, "n": new}))
     assert stalls.loads_of(host, new) == []
+
+
+READY = {**RECORD, "phase": "ready", "alive": True, "started_boot_s": 1.0, "ready_boot_s": 5.0, "pid": 7}
+TREE = [
+    {"pid": 7, "ppid": 1, "title": "python -m sglang.launch_server", "state": "S"},
+    {"pid": 8, "ppid": 7, "title": "sglang::scheduler", "state": "S"},
+    {"pid": 9, "ppid": 7, "title": "sglang::detokenizer", "state": "S"},
+]
+
+
+def test_a_serving_engine_without_its_detokenizer_is_not_ready() -> None:
+    """Its HTTP still answers; the first thing that shows is a process that is no more there."""
+    whole, less = (
+        RunSampled(({"boot_s": 6.0, "tree": TREE},)),
+        RunSampled(({"boot_s": 8.0, "tree": TREE[:2]},)),
+    )
+    answers = HttpSeen("server_info", 200, b"{}")
+    assert folded(RunsListed((READY,)), whole, answers).verdict.kind == "ready"
+    found = folded(RunsListed((READY,)), whole, answers, less)
+    assert found.verdict.kind == "stalled" and "detokenizer" in found.verdict.sentence
+    assert found.health.category == "detokenizer_dead"
+
+
+def test_a_living_server_that_could_not_bind_says_so() -> None:
+    text = (
+        b"[2026-11-29 14:33:59] INFO:     Application startup complete.\n"
+        b"[2026-11-29 14:33:59] ERROR:    [Errno 98] error while attempting to bind on address "
+        b"('127.0.0.1', 9): address already in use\n"
+        b"[2026-11-29 14:34:00] The server is fired up and ready to roll!\n"
+    )
+    alive = {**RECORD, "phase": "starting", "alive": True, "started_boot_s": 1.0, "pid": 7}
+    found = folded(RunsListed((alive,)), LogRead(0, text, len(text)))
+    assert found.verdict.kind == "stalled" and "port 9 is taken" in found.verdict.sentence
+
+
+def test_of_an_ended_run_no_cause_is_told_before_its_log_is_read() -> None:
+    ended = {**RECORD, "phase": "exited", "alive": False, "exit_signal": 2, "ended_boot_s": 9.0}
+    found = folded(RunsListed((ended,)))
+    assert found.verdict.kind == "dead" and "names no" not in found.verdict.sentence
+    text = b"[2026-11-29 14:33:58] Load weight begin. avail mem=79.00 GB\n"
+    found = folded(RunsListed((ended,)), LogRead(0, text, len(text)))
+    assert "names no earlier cause" in found.verdict.sentence
