@@ -241,13 +241,17 @@ def _notes(
         f"{options['ready_s']:.0f} s, has to live {options['settle_s']:.0f} s. A slower one is kept until the next."
     )
     notes.append("A failure is recorded and passed over: what served before is brought back, then the next.")
+    told: dict[str, list[str]] = {}
     for name, found in checks.items():
         for check in found:
             if check.status == "block":
-                told = "is tried all the same (--force)" if force else "will be passed over"
-                notes.append(f"{name} {told}: {check.sentence}")
+                what = "is tried all the same (--force)" if force else "will be passed over"
+                notes.append(f"{name} {what}: {check.sentence}")
             elif check.status == "warn":
-                notes.append(f"{name}: {check.sentence}")
+                told.setdefault(check.sentence, []).append(name)
+    # What is true of the host is said once, and not for each profile.
+    for sentence, names in told.items():
+        notes.append(f"{', '.join(names) if len(names) < len(checks) else 'All'}: {sentence}")
     notes.append(
         "Each switch runs on the host and ends healthy without us; a lost link is taken up again, for ever."
     )

@@ -98,7 +98,7 @@ class Hands:
             await asyncio.sleep(0.25)
 
     async def _in_place(self, row: Row, serving: Serving) -> None:
-        self._tell(row.profile, "It serves already: pulse on fixed prompts.")
+        self._tell(row.profile, "It serves: pulse on fixed prompts.")
         found = await self.keeper.keep(lambda link: pulse.measure(link, serving.run))
         serving.pulse = _plain(found)
         row.outcome, row.run = "served", serving.run

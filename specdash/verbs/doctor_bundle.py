@@ -53,8 +53,8 @@ async def write(context: Context, path: Path, report: Mapping[str, Any], links: 
     for link in links:
         try:
             hosts[link.name] = await _host(link, known)
-        except (SpecdashError, TimeoutError) as problem:
-            hosts[link.name] = {"problem.txt": str(problem)}
+        except Exception as problem:  # what one host sends must not cost the bundle of all
+            hosts[link.name] = {"problem.txt": f"{type(problem).__name__}: {problem}"}
     nets = variants(known)
     files: dict[str, str] = {
         "doctor.json": _json(report, nets),
@@ -316,7 +316,10 @@ def secret_values(name: str, text: str) -> set[str]:
 
 async def _tail(link: Link, path: str, size: int) -> bytes:
     try:
-        whole = int((await link.call("file.stat", {"path": path}))["size"])
+        found = await link.call("file.stat", {"path": path})
+        if not found.get("size"):  # not there, or empty
+            return b""
+        whole = int(found["size"])
         asked = {"path": path, "offset": max(0, whole - size), "max_bytes": size}
         return bytes((await link.call("file.read", asked, timeout=30))["blob"])
     except SpecdashError:

@@ -234,7 +234,8 @@ def table(queue: Queue) -> list[str]:
                 _number(_ratio(row, base), 2),
                 _number(row.accept_length, 2),
                 _number(row.load_s, 0),
-                _clean(row.why)[:200],
+                # Of one that served, the columns say it all.
+                "" if row.outcome == "served" else _clean(row.why),
             )
         )
     widths = [max(len(row[at]) for row in rows) for at in range(6)]

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -267,6 +268,12 @@ async def planted(home: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -
             last = event
         assert last.final == "done", last
         log = Path(hostruns.run_folder(link, plan.id), "server.log")
+        assert await doctor_bundle._tail(link, f"{log}.gone", 10) == b""
+        keyless = replace(spec, profile="keyless", secret_flags={}, flags=(("--port", 1), ("--die", 1)))
+        ended = await launch.plan(link, keyless, precheck=False)
+        async for event in launch.run(link, ended):
+            last = event
+        assert last.final == "failed", "a run without a key, that ended"
     finally:
         await link.close()
     noise = [
@@ -322,7 +329,7 @@ async def test_no_planted_secret_is_in_the_bundle_and_what_helps_is(planted: Pat
     assert "env:ODD_NAME" in texts["specdash-bundle/profiles/good.toml"], (
         "references help, and are no secrets"
     )
-    (log,) = (text for name, text in texts.items() if name.endswith("/server.log"))
+    (log,) = (text for name, text in texts.items() if name.endswith("/server.log") and "/stub-" in name)
     assert "tp_size=8" in log and "accept len: 2.31" in log and "61.2" in log and "fired up" in log
     assert "raise Boom" in texts["specdash-bundle/errors/error-1.txt"]
     assert '"asyncssh"' in texts["specdash-bundle/versions.json"]
