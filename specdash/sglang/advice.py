@@ -101,6 +101,12 @@ def advise(category: str, numbers: Dict[str, Any], known: Known, hints: str) -> 
                 "The weights do not fit: use more GPUs (--tp-size), a quantized checkpoint or a smaller drafter; see who else holds GPU memory."
             ]
             return Said(tuple(rows), "decrease", ())
+        asked = known.story.server_args.get("max_total_tokens") if category == "oom_kv_alloc" else None
+        if asked and str(asked).isdigit():  # it, and no share, says how big the pool is
+            rows.insert(
+                0, "Lower --max-total-tokens (now {}): it sets the size of the KV pool.".format(asked)
+            )
+            flags.insert(0, "--max-total-tokens")
         if category == "oom_runtime":
             for spelling in (PREFILL_SIZE, RUNNING):
                 flag = known.pick(spelling, hints)

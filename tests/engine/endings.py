@@ -60,7 +60,7 @@ REFUSED_BY_ENGINE = (
     Ending(
         "allocation fails under an address-space limit",
         "oom_kv_alloc",
-        r"memory of the host ran out while the KV pool was allocated",
+        r"memory of the host ran out while the KV pool was allocated.*Lower --max-total-tokens",
         # The limit is the process's own: it cannot eat the machine's memory. 12 GB let it import and serve; the
         # KV pool asked for does not fit under it.
         'wrapper = ["prlimit", "--as=12000000000"]\n[server]\nmax-total-tokens = 40000000\nmem-fraction-static = 0.9',
