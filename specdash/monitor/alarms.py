@@ -89,8 +89,9 @@ def server_alarms(host: HostState, server: ServerState, now: float) -> Iterable[
         )
         return
     if verdict.kind == "stopped":
-        if server.status.stopped_proof and server.status.stopped_proof.get("clean") is False:
-            yield Alarm("leftovers", "warning", "Stopped, but not everything is proven gone.", now)
+        if server.status.stopped_proof.get("proven") is False:
+            said = str(server.status.stopped_proof.get("sentence") or "Not everything is proven gone.")
+            yield Alarm("leftovers", "warning", "Stopped. " + text(said), now)
         return
     if verdict.kind == "stalled":
         yield Alarm("stalled", "critical", verdict.sentence, now, "Ask for stacks, or stop it.")

@@ -74,6 +74,8 @@ class Memory:
     log_clock: tuple[tuple[int, float], ...] = ()
     """(bytes of log, host boot time) from the supervisor's samples: when which byte was written."""
     counters: Mapping[str, tuple[Point[Any], ...]] = field(default_factory=lambda: EMPTY)
+    realtime: Mapping[str, tuple[Point[str], ...]] = field(default_factory=lambda: EMPTY)
+    """`realtime_tokens_total` by mode, each point by DP rank."""
     histograms: Mapping[str, tuple[tuple[float, Buckets], ...]] = field(default_factory=lambda: EMPTY)
     gauges: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: EMPTY)
     """Of the last metrics page: name → DP rank → value."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from specdash.monitor import rates
+from specdash.monitor import breakeven, rates
 from specdash.monitor.memory import Memory
 from specdash.monitor.rates import Point, Rate
 from specdash.monitor.sourcing import FRESH_S, LONG_S, METRICS, PERCENTILES, WINDOW_S, newer, rate_note
 from specdash.monitor.state import EMPTY, NOTHING, Numbers, Reading
 
+STEADY_SHARE = 0.6
+"""Share of the pages of a window that must show the same load."""
 LENGTH, RATE = "spec_accept_length", "spec_accept_rate"
 LATENCIES = {
     "ttft_s": ("time_to_first_token_seconds",),
@@ -30,17 +32,12 @@ LATENCIES = {
 }
 
 
-def realtime(m: Memory, mode: str, dp: str | None = None) -> tuple[Point[Any], ...]:
+def realtime(m: Memory, mode: str, dp: str | None = None) -> tuple[Point[str], ...]:
     """`realtime_tokens_total` of one mode (decode, prefill_compute, prefill_cache), of one DP rank or all."""
-    out = []
-    for point in m.counters.get("realtime_tokens_total", ()):
-        values = {
-            key: value
-            for key, value in point.values.items()
-            if (labels := dict(key)).get("mode") == mode and (dp is None or labels.get("dp_rank", "") == dp)
-        }
-        out.append(Point(point.at, values))
-    return tuple(out)
+    points = m.realtime.get(mode, ())
+    if dp is None:
+        return points
+    return tuple(Point(point.at, {dp: point.values[dp]}) for point in points if dp in point.values)
 
 
 def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
@@ -108,7 +105,7 @@ def _gauge(
 
 def _per_dp(out: Numbers, m: Memory) -> tuple[Mapping[str, Any], ...]:
     """One row per DP rank, where the page names several; what other sources told of a rank stays."""
-    named = {dict(key).get("dp_rank", "") for point in realtime(m, "decode")[-1:] for key in point.values}
+    named = {dp for point in realtime(m, "decode")[-1:] for dp in point.values}
     named |= set(m.gauges.get("num_running_reqs", {}))
     ranks = sorted((dp for dp in named if dp.isdigit()), key=int)
     if len(ranks) < 2:
@@ -207,17 +204,20 @@ class Steady:
 
 
 def steady(m: Memory, now: float, window_s: float = 30.0) -> Steady | None:
-    """The last `window_s` when the load did not change in it and tokens moved all the time; else None."""
+    """The last `window_s` when its load was one, as far as the pages tell, and tokens moved; else None."""
     if m.metrics_at is None or now - m.metrics_at > FRESH_S:
         return None
     pages = [page for page in m.spec_pages if page.at >= m.metrics_at - window_s]
-    loads = {page.running for page in pages}
-    if len(pages) < 3 or len(loads) != 1 or not all(page.moved for page in pages[1:]):
+    # A prefill leaves a low value in the gauge until the next decode log line: the load is what most pages say.
+    loads = [page.running for page in pages if page.running]
+    load = max(set(loads), key=loads.count, default=None)
+    if len(pages) < 3 or not load or loads.count(load) < STEADY_SHARE * len(pages):
         return None
-    load = loads.pop()
+    if breakeven.bucket(max(loads)) != breakeven.bucket(load):
+        return None
     rate = rates.moving(realtime(m, "decode"), window_s)
-    if not load or rate is None or rate.window_s < window_s / 2 or rate.per_s <= 0:
+    if rate is None or not rate.moved or rate.window_s < window_s / 2 or rate.per_s <= 0:
         return None
-    lengths = [value for page in pages[1:] if (value := page.mean(LENGTH)) is not None]
+    lengths = [value for page in pages[1:] if page.moved and (value := page.mean(LENGTH)) is not None]
     length = sum(lengths) / len(lengths) if lengths else None
     return Steady(load, rate.per_s, length, rate.window_s)

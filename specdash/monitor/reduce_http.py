@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from specdash.monitor import memory, numbers_metrics, rates
 from specdash.monitor.events import Event, HttpSeen, PulseSeen
@@ -59,6 +58,7 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
             counters[name] = rates.push(counters.get(name, ()), rates.Point(at, values), KEEP_S)
         else:
             counters.pop(name, None)
+    realtime = _realtime(was, at, page)
     histograms = dict(was.histograms)
     for name in metrics.HISTOGRAMS:
         found = metrics.histogram(page, name)
@@ -75,7 +75,7 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         values_dp = metrics.by_dp(page, name)
         if values_dp:
             gauges[name] = MappingProxyType(values_dp)
-    spec_page = _spec_page(was, at, counters, gauges)
+    spec_page = _spec_page(at, realtime.get("decode", ()), gauges)
     tokens = metrics.total(page, "realtime_tokens_total")
     if tokens is None:
         tokens = metrics.total(page, "generation_tokens_total")
@@ -83,6 +83,7 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
     return replace(
         was,
         counters=MappingProxyType(counters),
+        realtime=MappingProxyType(realtime),
         histograms=MappingProxyType(histograms),
         gauges=MappingProxyType(gauges),
         spec_pages=(*(p for p in was.spec_pages if p.at > at - KEEP_S), spec_page)[-MOST_COUNTS:],
@@ -93,12 +94,23 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
     )
 
 
+def _realtime(was: Memory, at: float, page: metrics.Page) -> dict[str, tuple[rates.Point[str], ...]]:
+    modes: dict[str, dict[str, float]] = {}
+    for key, value in metrics.chosen(page, "realtime_tokens_total").items():
+        labels = dict(key)
+        of_mode = modes.setdefault(labels.get("mode", ""), {})
+        dp = labels.get("dp_rank", "")
+        of_mode[dp] = of_mode.get(dp, 0.0) + value
+    return {
+        mode: rates.push(was.realtime.get(mode, ()), rates.Point(at, values), KEEP_S)
+        for mode, values in modes.items()
+    }
+
+
 def _spec_page(
-    was: Memory, at: float, counters: Mapping[str, tuple[rates.Point[Any], ...]], gauges: Mapping[str, Any]
+    at: float, points: tuple[rates.Point[str], ...], gauges: Mapping[str, Mapping[str, float]]
 ) -> memory.SpecPage:
     """A gauge of 0 is what the engine writes where nothing was speculated: not told, never an accept length."""
-    now = replace(was, counters=counters)
-    points = numbers_metrics.realtime(now, "decode")
     moved = len(points) > 1 and sum(points[-1].values.values()) > sum(points[-2].values.values())
     length = {dp: value for dp, value in gauges.get(numbers_metrics.LENGTH, {}).items() if value > 0}
     rate = {dp: v for dp, v in gauges.get(numbers_metrics.RATE, {}).items() if dp in length}

@@ -184,7 +184,7 @@ def _recorded(server: ServerState, record: Mapping[str, Any]) -> ServerState:
             ended_boot_s=boot,
             phase_hint="exited",
         )
-    elif kind == "stopped":
+    elif kind == "stopped" or (kind == "ended" and record.get("proof")):
         status = replace(status, stopped_proof=frozen(mapping(record.get("proof"))))
     elif kind in ("hot_switched", "switched", "drafter"):
         server = replace(

@@ -200,7 +200,7 @@ def serving(folder: Path, flags: str, env: dict[str, str], log: Path) -> Iterato
     words = [
         engine.python(folder), "-m", "sglang.launch_server", "--model-path", f"{folder}/models/base",
         "--device", "cpu", "--attention-backend", "intel_amx", "--host", "127.0.0.1", "--port", str(port),
-        "--max-total-tokens", "16384", "--mem-fraction-static", "0.1", "--grammar-backend", "none",
+        "--max-total-tokens", "16384", "--mem-fraction-static", "0.3", "--grammar-backend", "none",
         "--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", "--enable-metrics",
         *flags.format(dir=folder).split(),
     ]  # fmt: skip

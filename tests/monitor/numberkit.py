@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdash.monitor.events import Event, HostSeen, HttpSeen, LinkChanged, LogRead, RunsListed, Tick
+from specdash.monitor.events import (
+    BaseMeasured,
+    Event,
+    HostSeen,
+    HttpSeen,
+    LinkChanged,
+    LogRead,
+    RunsListed,
+    Tick,
+)
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.state import FleetState, Numbers, ServerState
 
@@ -61,7 +70,11 @@ def levels(all_rows: list[dict[str, Any]]) -> list[Level]:
 
 
 def replay(
-    all_rows: list[dict[str, Any]], source: str, algorithm: str = "", target: str = "models/base"
+    all_rows: list[dict[str, Any]],
+    source: str,
+    algorithm: str = "",
+    bases: list[dict[str, Any]] | None = None,
+    target: str = "models/base",
 ) -> Iterator[tuple[float, ServerState]]:
     """(second, server) at each tick. Ticks come once a second, as the hub's do, 0.5 s after the polls."""
     argv = ("python3", "-m", "sglang.launch_server", "--model-path", target)
@@ -70,7 +83,9 @@ def replay(
     state = feed(state, 0.0, LinkChanged("up"))
     state = feed(state, 0.0, HostSeen({"now_boot": 1000.0, "boot_id": "b"}))
     state = feed(state, 0.0, RunsListed(({**record, "algorithm": algorithm},)))
-    tick = 0.5
+    for base in bases or ():
+        state = feed(state, 0.0, BaseMeasured(base))
+    tick, told = 0.5, False
     for row in all_rows:
         while row["t"] >= tick:
             state = feed(state, tick, Tick())
@@ -79,6 +94,11 @@ def replay(
         if row["kind"] == "log" and "log" in SOURCES[source]:
             data = row["data"].encode("latin-1")
             state = feed(state, row["t"], LogRead(row["offset"], data, row["offset"] + len(data)), "r")
+        if row["kind"] == "http" and row["endpoint"] == "server_info":
+            if told:
+                continue
+            told = True  # once is enough: it tells what does not change
+            state = feed(state, row["t"], HttpSeen("server_info", 200, row["body"].encode("latin-1")), "r")
         if row["kind"] == "http" and row["endpoint"] in SOURCES[source]:
             body = row["body"].encode("latin-1")
             state = feed(state, row["t"], HttpSeen(row["endpoint"], row["status"], body), "r")
