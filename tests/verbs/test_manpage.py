@@ -53,10 +53,10 @@ def test_it_renders_without_a_complaint() -> None:
 
 def examples(verb: str) -> list[list[str]]:
     """The words of each `specdash …` in a verb's examples, without what explains them."""
-    text = getattr(import_module(cli.VERBS[verb][0]), "EXAMPLES", "").replace("\\\n", " ")
+    text = re.sub(r"\\\n\s*", " ", getattr(import_module(cli.VERBS[verb][0]), "EXAMPLES", ""))
     found = []
     for line in text.splitlines():
-        command = re.split(r"(?<=\S)\s{3,}(?!\s*--)", line.strip())[0].replace("…", "x")
+        command = re.split(r"(?<=\S)\s{2,}", line.strip())[0].replace("…", "x")
         if "specdash " not in command:
             continue
         words = shlex.shlex(command, posix=True, punctuation_chars=True)
