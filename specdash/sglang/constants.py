@@ -92,7 +92,7 @@ class Scope:
         if name in self.imported and hops > 0:
             dotted, original = self.imported[name]
             path = find_module(self.source, dotted)
-            if path is not None and path != self.path:
+            if path is not None and path != self.path and not _is_function(self.source.bytes(path), original):
                 return Scope(self.source, path).origin(original, hops - 1)
         return None, name
 
@@ -125,6 +125,13 @@ class Scope:
         if scope is not None and scope is not self and depth < MAX_DEPTH:
             return scope.named(original, depth + 1)
         return Unknown(name)
+
+
+def _is_function(data: Optional[bytes], name: str) -> bool:
+    """Whether a file only defines a function of that name: then it holds no value, and need not be parsed."""
+    text, word = b"\n" + (data or b""), name.encode("utf-8", "replace")
+    assigned = any(b"\n" + word + mark in text for mark in (b" =", b"=", b":", b" :"))
+    return b"\ndef " + word + b"(" in text and not assigned
 
 
 def _constant(scope: Scope, node: Any, depth: int) -> Any:
