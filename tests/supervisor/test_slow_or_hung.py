@@ -21,6 +21,8 @@ import pytest
 
 from specdash.config.hosts import Host
 from specdash.control import hostruns, launch, stop
+from specdash.host.remote.kin import Kin
+from specdash.host.remote.sampler import GpuReader, Sampler
 from specdash.monitor import reduce_gpu, stalls
 from specdash.monitor.events import Event, HttpSeen, LinkChanged, LogRead, RunSampled, RunsListed, Tick
 from specdash.monitor.hub import Hub
@@ -259,3 +261,15 @@ def test_of_an_ended_run_no_cause_is_told_before_its_log_is_read() -> None:
     text = b"[2026-11-29 14:33:58] Load weight begin. avail mem=79.00 GB\n"
     found = folded(RunsListed((ended,)), LogRead(0, text, len(text)))
     assert "names no earlier cause" in found.verdict.sentence
+
+
+def test_hundreds_of_workers_do_not_push_a_rank_out_of_the_sample(tmp_path: Path) -> None:
+    """Pids wrap round: a worker that is younger may have a smaller number."""
+    table = Sampler(Kin("r", 900, 1), str(tmp_path / "none"), GpuReader())
+    table._title = lambda row: str(row["comm"])  # type: ignore[method-assign]
+    row = {"ppid": 1, "pgid": 1, "sid": 1, "state": "S", "threads": 1, "rss_kb": 1, "cpu_ticks": 1}
+    rank = {**row, "pid": 9_000_000, "start": 5, "comm": "sglang::detokenizer"}
+    workers = [{**row, "pid": 5_000_000 + n, "start": 100 + n, "comm": "worker"} for n in range(400)]
+    for count in (10, 400):
+        listed = table.take([*workers[:count], rank])["tree"]
+        assert len(listed) <= 128 and listed[0]["title"] == "sglang::detokenizer"

@@ -4,7 +4,7 @@ One sample, all keys: boot_s, unix (s); log_size, log_inode (bytes; None: no log
 rchar (by read calls), cpu_s: sums over the process tree since the start, departed processes included;
 rss_kb; procs (count, zombies left out); states ({"S": 3, "D": 1, …}); gpu_mib (run's MiB per GPU index; None:
 not told), gpu_level_mib (MiB in use per GPU, whoever holds it; None: no reader), gpu_util (per GPU). `tree`
-([{pid, ppid, start, title, state, cpu_s, read_bytes, rss_kb}], at most 64) comes when the set of processes or
+([{pid, ppid, start, title, state, cpu_s, read_bytes, rss_kb}], at most 128, the eldest) comes when the set of processes or
 their states changed, and once a minute. `gone`: titles that left since the sample before.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from specdash.host.remote import gpuhold, procs
 from specdash.host.remote.kin import Kin
 
-MAX_TREE = 64
+MAX_TREE = 128
 TREE_EVERY_S = 60.0
 
 
@@ -109,7 +109,10 @@ class Sampler:
         shape = sorted((key, row["state"] in "DZTt") for key, row in now.items())
         if shape != self.shape or time.monotonic() - self.tree_at > TREE_EVERY_S:
             self.shape, self.tree_at = shape, time.monotonic()
-            sample["tree"] = [self._leaf(row) for row in list(now.values())[:MAX_TREE]]
+            # The eldest: ranks come before the hundreds of compile workers that they start, and who is listed once
+            # stays listed until it ends.
+            eldest = sorted(now.values(), key=lambda row: (row["start"], row["pid"]))[:MAX_TREE]
+            sample["tree"] = [self._leaf(row) for row in eldest]
         return sample
 
     def _title(self, row: Dict[str, Any]) -> str:
