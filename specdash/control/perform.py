@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal, Protocol
 
-from specdash.control import adopt, launch, stop, switch
+from specdash.control import adopt, hot_switch, launch, stop, switch, tune
 from specdash.control.plans import Danger, Plan, StepEvent
 from specdash.errors import Refused, SpecdashError
 from specdash.host.link import Link
@@ -77,6 +77,8 @@ def start(link: Link, plan: Plan) -> AsyncIterator[StepEvent]:
         "cleanup": stop.run,
         "switch": switch.run,
         "adopt": adopt.run,
+        "hot_switch": hot_switch.run,
+        "tune": tune.run,
     }
     if plan.kind not in rooms:
         raise Refused(f"{plan.title}: nothing here runs a plan of kind {plan.kind}.")

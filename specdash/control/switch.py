@@ -8,8 +8,10 @@ nothing changes, after it the previous server comes back.
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import statistics
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from specdash.config import secrets as config_secrets
@@ -40,8 +42,14 @@ async def plan(
     measure: bool = True,
     before: Mapping[str, Any] | None = None,
     requests: int | None = None,
+    side_by_side: bool = False,
+    warm_mb_s: float | None = None,
 ) -> Plan:
     """From run `run_id` (A) to profile `spec` (B). Changes nothing.
+
+    `side_by_side`: B first, A is stopped when B has proven itself; B needs a port of its own (`beside`), and
+    `checks` must be those of the host as it is. `warm_mb_s`: read B's files into the page cache at that rate
+    while A still serves.
 
     `before`: A's last pulse (`sglang.pulse.read`), if one is known; with `measure`, A is pulsed before it is
     stopped. `requests`: running ones as last seen. Raises Refused when A is not there or another switch runs.
@@ -88,6 +96,12 @@ async def plan(
         "before": dict(before) if before else None,
     }
     port = run["http"]["port"]
+    if side_by_side:
+        if port == (a.get("http") or {}).get("port"):
+            raise Refused(
+                f"Side by side, {new} needs a port of its own; {old} has {port}.", "Give it another port."
+            )
+        switch_plan["side_by_side"] = True
     steps = [
         Step(
             "stop",
@@ -104,15 +118,39 @@ async def plan(
         ),
         Step("watch", f"It has to live {settle_s:.0f} s", "", settle_s),
     ]
+    if side_by_side:
+        steps.append(steps.pop(0))
     if measure:
         steps.insert(0, Step("measure", f"Pulse of {old}", "the same prompts, while it still serves"))
-    notes = [*difference(a, run), downtime(runs, old, new)]
+    notes = difference(a, run)
+    if side_by_side:
+        notes.append(
+            f"{new} is launched beside {old}, on port {port}; {old} is stopped last. Move its users there."
+        )
+        notes.append(
+            f"Both are measured while the other is on the machine. If {new} fails, {old} was never touched."
+        )
+    else:
+        notes.append(downtime(runs, old, new))
+    if warm_mb_s:
+        folders = [posixpath.join(run["cwd"], path) for path in (run["target"], run["drafter"]) if path]
+        weight = await link.call("switches.weigh", {"folders": folders}, timeout=30)
+        switch_plan["warm"] = {"folders": folders, "bytes_s": warm_mb_s * 1e6}
+        effect = f"{weight['bytes'] / 1e9:.1f} GB at most {warm_mb_s:.0f} MB/s, idle disk priority"
+        steps.insert(0, Step("warm", f"Read the files of {new} into the page cache", effect))
+        notes.append(warm_cost(weight, warm_mb_s))
     if requests:
         notes.append(f"{requests} requests are running now; what is left after {drain_s:.0f} s is given up.")
     notes += rules.rule(spec.algorithm, before)
-    notes.append(
-        f"Going back starts {old} with the same command, environment and port, and proves it with a pulse."
-    )
+    if not side_by_side:
+        notes.append(
+            f"Going back starts {old} with the same command, environment and port, and proves it with a pulse."
+        )
+    if a.get("drafter_now"):
+        notes.append(
+            f"{old} serves a hot-switched drafter, {a['drafter_now'].get('drafter')}; started again, it has the one "
+            f"of its command line, {a.get('drafter') or 'none'}."
+        )
     notes.append("It runs on the host: it goes on when specdash or the link ends. Nothing is tried twice.")
     return Plan(
         id=ident,
@@ -125,6 +163,31 @@ async def plan(
         notes=tuple(notes),
         typed_name=old if requests or a.get("adopted") else "",
         spec={"switch": switch_plan, "launch": spec.as_json(), "run": run},
+    )
+
+
+async def beside(link: Link, spec: LaunchSpec, run_id: str) -> LaunchSpec:
+    """`spec` with a port of its own: the profile's where A has another one, else the next that nobody listens on."""
+    a = await hostruns.record(link, run_id)
+    port = spec.http()[1]
+    if port != (a.get("http") or {}).get("port"):
+        return spec
+    for candidate in range(port + 1, min(port + 200, 65536)):
+        held = await link.call("procs.listeners", {"port": candidate})
+        if not held["listening"]:
+            flags = tuple(pair for pair in spec.flags if pair[0] != "--port")
+            return replace(spec, flags=(*flags, ("--port", candidate)))
+    raise Refused(f"No free port was found from {port + 1} on.", "Give the profile another port.")
+
+
+def warm_cost(weight: Mapping[str, Any], mb_s: float) -> str:
+    """What a warm-up costs, in a sentence."""
+    size, free = weight["bytes"], weight["available_bytes"]
+    said = f"Warm-up: {size / 1e9:.1f} GB in {weight['files']} files, {size / 1e6 / mb_s:.0f} s of disk or network reading while it serves"
+    return said + (
+        "."
+        if free is None
+        else f"; {free / 1e9:.1f} GB of memory are available (left out if it does not fit)."
     )
 
 

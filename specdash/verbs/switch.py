@@ -3,6 +3,9 @@
 The switch runs on the host: A is measured, drained and stopped with proof, B is launched and judged by a pulse
 on fixed prompts, and A comes back when B does not get ready, dies, or accepts nothing. It goes on when this
 command, the link or the login ends; `--attach` takes it up again.
+
+With `--hot`, only the drafter's weights are replaced, in a server that goes on serving: seconds, no reload, no
+request lost. It is refused where the two drafters are not proven alike, or the installed SGLang cannot do it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ examples:
   specdash switch kimi-k2.5-base kimi-k2.5-eagle3 --dry-run
   specdash switch --list --host gpu1                         switches of a host, and where they stand
   specdash switch --attach to-kimi-k2.5-eagle3-… --host gpu1   follow it; goes on where a killed one stopped
-  specdash switch --abort to-kimi-k2.5-eagle3-… --host gpu1    take it back"""
+  specdash switch --abort to-kimi-k2.5-eagle3-… --host gpu1    take it back
+  specdash switch --side-by-side A B                           B first, on its own port; A is stopped last
+  specdash switch --hot kimi-k2.5-eagle3 /models/other-eagle3  new draft weights, no reload"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +47,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slower", choices=("ask", "keep", "roll-back"), default="ask", help="when B is slower than A (ask)"
     )
     parser.add_argument("--no-measure", action="store_true", help="do not pulse A before it stops")
+    parser.add_argument(
+        "--side-by-side", action="store_true", help="launch B beside A and stop A when B has proven itself"
+    )
+    parser.add_argument(
+        "--warm",
+        metavar="MB/S",
+        type=float,
+        nargs="?",
+        const=200.0,
+        help="read B's files into the page cache while A serves, at most so fast (200)",
+    )
+    hot = parser.add_argument_group("only the drafter's weights, without a reload")
+    hot.add_argument(
+        "--hot", action="store_true", help="B is a drafter's folder on the host, or a profile with it"
+    )
+    hot.add_argument(
+        "--at-least",
+        metavar="N",
+        type=float,
+        help="the old weights come back below this accept length (1.05)",
+    )
+    hot.add_argument("--no-pulse", action="store_true", help="do not judge the new weights")
+    hot.add_argument("--flush", action="store_true", help="empty the prefix cache with it")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     parser.add_argument("--force", action="store_true", help="go on although a check of B blocks")
     parser.add_argument("--attach", metavar="SWITCH", help="follow a switch that runs or stands still")
@@ -57,6 +85,10 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.errors import UsageError
     from specdash.verbs.follow import find_run, follow, host_of
 
+    if args.hot:
+        from specdash.verbs import switch_hot
+
+        return await switch_hot.run(args, context)
     if args.list or args.attach or args.abort or args.answer:
         return await _existing(args, context)
     if not (args.old and args.new):
@@ -67,11 +99,16 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     link = await context.open_link(host)
     try:
         run_id = await find_run(link, args.old)
+        if args.side_by_side:
+            spec = await switch.beside(link, spec, run_id)
         plan = await switch.plan(
             link,
             run_id,
             spec,
-            checks=await preflight(link, spec, leaving=run_id),
+            # Side by side, B must fit on the host as it is; else on the host as it will be without A.
+            checks=await preflight(link, spec, leaving="" if args.side_by_side else run_id),
+            side_by_side=args.side_by_side,
+            warm_mb_s=args.warm,
             drain_s=args.drain,
             deadline_s=args.deadline,
             ready_s=args.ready,

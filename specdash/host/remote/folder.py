@@ -135,7 +135,8 @@ def headline(folder: str) -> Dict[str, Any]:
     """What the events say of the run, folded: the last record of each kind that a list needs.
 
     Keys: pid, start, boot_id, started_boot_s, ready_boot_s, ended_boot_s, exit_code, exit_signal, stop_asked,
-    phase (created, starting, ready, stopping, exited, failed), sentence, proof, leftovers (count).
+    phase (created, starting, ready, stopping, exited, failed), sentence, proof, leftovers (count), drafter_now
+    (after a hot switch: drafter, algorithm, by, unix, boot_s, …).
     """
     out: Dict[str, Any] = {"phase": "created", "stop_asked": False}
     records = journal.parse(procs.read_bytes(path(folder, EVENTS), 4 << 20) or b"")
@@ -162,10 +163,15 @@ def headline(folder: str) -> Dict[str, Any]:
                 ended_boot_s=record.get("boot_s"),
                 ended_unix=record.get("unix"),
             )
+        elif kind == "hot_switched":  # the command line does not tell any longer which drafter serves
+            keys = ("drafter", "full", "algorithm", "by", "unix", "boot_s", "hot", "stamps")
+            out["drafter_now"] = {k: record.get(k) for k in keys}
         elif kind == "leftovers":
             out["leftovers"] = len(record.get("processes") or ())
         elif kind == "stopped":
             out["proof"] = record.get("proof")
         elif kind == "ended":
             out.update(ended=True, leftovers=0)
+            if record.get("proof"):
+                out["proof"] = record.get("proof")
     return out

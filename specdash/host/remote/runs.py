@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from specdash.host.remote import procs, runstore, sockets, switches
+from specdash.host.remote import hots, procs, runstore, sockets, switches
 
 
 def _create(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
@@ -71,5 +71,6 @@ CALLS: Dict[str, Callable[[Dict[str, Any], bytes], Dict[str, Any]]] = {
     "runs.prune": _prune,
     **sockets.CALLS,
     **switches.CALLS,
+    **hots.CALLS,
 }
 SAMPLES: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {"run": _sample_run, "runs": _sample_runs}

@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import httpask, journal, procs, runstore
+from specdash.host.remote import httpask, journal, procs, runstore, warm
 from specdash.host.remote.wire import CallError
 
 PLAN, STATE, ABORT, ANSWER = "plan.json", "state.jsonl", "abort", "answer"
@@ -70,6 +70,8 @@ class Switcher:
         self.rules: Any = importlib.import_module(str(plan["pulse_rules"]))
         self.state = journal.Journal(folders.path(folder, STATE), 64 << 20, sync=True)
         self.step_name = ""
+        self.beside = bool(plan.get("side_by_side"))
+        """B is launched and judged first, A is stopped last."""
 
     # -- what it writes and hears
 
@@ -117,7 +119,7 @@ class Switcher:
                 except (StepFailed, CallError) as failure:
                     why = getattr(failure, "sentence", str(failure))
                     self.say(self.step_name or "stop", "failed", why)
-                    if self.a_untouched():
+                    if self.a_untouched() and not self.beside:
                         return self.end("failed", "Nothing was changed: %s" % why)
                     self.state.add(event="back", why=why)
                     said = progress(self.folder)
@@ -138,6 +140,10 @@ class Switcher:
 
     def forward(self, said: Dict[str, Any]) -> str:
         before = said.get("before") or self.plan.get("before")
+        if self.plan.get("warm") and not {"warm", "stop", "launch"} & set(said["done"]):
+            self.warm(dict(self.plan["warm"]))
+        if self.beside:
+            return self.forward_beside(said, before)
         if "stop" not in said["done"]:
             if "measure" not in said["done"] and self.plan.get("measure"):
                 before = self.measure() or before
@@ -149,6 +155,64 @@ class Switcher:
         self.watch()
         return self.end(
             "done", "The switch is done: %s serves. %s" % (self.title(self.b), verdict["sentence"])
+        )
+
+    def forward_beside(self, said: Dict[str, Any], before: Optional[Dict[str, Any]]) -> str:
+        """B beside A: whatever becomes of B, A is not touched before B has proven itself."""
+        if "measure" not in said["done"] and self.plan.get("measure"):
+            before = self.measure() or before
+        self.launch(self.b, "launch")
+        self.ready(self.b, "ready", back_on_abort=True)
+        verdict = self.pulse(self.b, "pulse", before)
+        self.decide(verdict)
+        self.watch()
+        try:
+            self.stop(self.a, "stop", self.plan.get("drain_s", 0), abortable=False)
+        except (StepFailed, CallError) as failure:
+            why = getattr(failure, "sentence", str(failure))
+            self.say("stop", "failed", why)
+            return self.end(
+                "failed",
+                "%s serves, but %s is not proven to be gone: %s"
+                % (self.title(self.b), self.title(self.a), why),
+            )
+        return self.end(
+            "done", "The switch is done: %s serves. %s" % (self.title(self.b), verdict["sentence"])
+        )
+
+    def drop(self, why: str) -> str:
+        """B goes, A was never touched."""
+        self.stop(self.b, "rollback_stop", 0, abortable=False)
+        self.say("rollback", "done", "%s serves on." % self.title(self.a))
+        return self.end(
+            "rolled_back", "%s serves on, it was never stopped. Why: %s" % (self.title(self.a), why)
+        )
+
+    def warm(self, what: Dict[str, Any]) -> None:
+        """B's files into the page cache while A serves. It can only help: what goes wrong is told and passed over."""
+        rate = float(what.get("bytes_s") or 200e6)
+        self.say(
+            "warm",
+            "running",
+            "Reading the next server's files into the page cache, at most %.0f MB/s." % (rate / 1e6),
+        )
+        room, weight = warm.available(), warm.weigh(what["folders"])
+        if room is not None and weight["bytes"] + warm.SPARE > room:
+            said = "%.1f GB are to be read and %.1f GB of memory are available: left out."
+            self.say("warm", "skipped", said % (weight["bytes"] / 1e9, room / 1e9))
+            return
+        done, why = warm.read(
+            what["folders"],
+            rate,
+            lambda: self.told(ABORT) is not None,
+            lambda n: self.say("warm", "running", "%.1f of %.1f GB." % (n / 1e9, weight["bytes"] / 1e9)),
+        )
+        if self.told(ABORT) is not None:
+            raise Aborted("Taken back before anything was stopped.")
+        self.say(
+            "warm",
+            "skipped" if why else "done",
+            "%.1f GB read%s." % (done / 1e9, ", then " + why if why else ""),
         )
 
     def measure(self) -> Optional[Dict[str, Any]]:
@@ -229,7 +293,7 @@ class Switcher:
 
     def launch(self, run_id: str, step: str) -> None:
         if self.told(ABORT) is not None and step == "launch":
-            raise StepFailed("Taken back by the operator after the stop.")
+            raise StepFailed("Taken back by the operator%s." % ("" if self.beside else " after the stop"))
         self.say(step, "running", "Starting %s." % self.title(run_id))
         try:
             found = runstore.begin(runstore.folder_of(self.base, run_id))
@@ -347,6 +411,8 @@ class Switcher:
 
     def back(self, why: str) -> str:
         """A again, exactly as it was: command, environment, working directory, port."""
+        if self.beside and self.a_untouched():
+            return self.drop(why)
         self.say("rollback", "running", "Going back to %s: %s" % (self.title(self.a), why))
         self.stop(self.b, "rollback_stop", 0, abortable=False)
         self.launch(self.restore, "rollback_launch")
@@ -370,8 +436,10 @@ class Switcher:
             if folders.headline(folder)["phase"] == "created" and not folders.headline(folder).get("pid"):
                 shutil.rmtree(folder, ignore_errors=True)
         serves = {"done": self.b, "rolled_back": self.restore, "aborted": self.a}.get(word, "")
-        if word == "failed" and self.a_untouched():
+        if word in ("failed", "rolled_back") and self.a_untouched():
             serves = self.a
+        elif word == "failed" and self.beside and (self.record(self.b) or {}).get("alive"):
+            serves = self.b
         self.state.add(event="end", final=word, sentence=sentence, serves=serves)
         return word
 

@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import journal, procs, runstore, switcher
+from specdash.host.remote import journal, procs, runstore, switcher, warm
 from specdash.host.remote.kin import MARK
 from specdash.host.remote.wire import CallError
 
@@ -216,6 +216,11 @@ def _answer(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     return tell(runstore.base_of(params), str(params.get("id") or ""), switcher.ANSWER, word)
 
 
+def _weigh(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
+    """{folders} → `warm.weigh`."""
+    return warm.weigh([str(one) for one in params.get("folders") or ()])
+
+
 CALLS: Dict[str, Callable[[Dict[str, Any], bytes], Dict[str, Any]]] = {
     "switches.create": _create,
     "switches.list": _list,
@@ -223,4 +228,5 @@ CALLS: Dict[str, Callable[[Dict[str, Any], bytes], Dict[str, Any]]] = {
     "switches.resume": _resume,
     "switches.abort": _abort,
     "switches.answer": _answer,
+    "switches.weigh": _weigh,
 }

@@ -1,0 +1,120 @@
+"""`specdash switch --hot`: new draft weights in a server that goes on serving."""
+
+from __future__ import annotations
+
+import argparse
+import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specdash.exits import Exit
+
+if TYPE_CHECKING:
+    from specdash.host.link import Link
+    from specdash.verbs.context import Context
+
+
+async def run(args: argparse.Namespace, context: Context) -> Exit:
+    from specdash.control import hot_switch
+    from specdash.control.plans import Danger, Plan
+    from specdash.errors import Refused, UsageError
+    from specdash.verbs.context import plan_json, plan_lines
+    from specdash.verbs.follow import find_run, follow, host_of
+
+    if not args.old:
+        raise UsageError(
+            "switch --hot needs the run or profile that serves.", "specdash switch --hot A DRAFTER"
+        )
+    link = await context.open_link(host_of(context, args.old, args.host))
+    try:
+        run_id = await find_run(link, args.old)
+        if args.list:
+            return await _list(context, link, run_id)
+        if args.attach or args.abort:
+            context.require_writable(link.name)
+            ident = args.attach or args.abort
+            if args.abort:
+                await hot_switch.abort(link, run_id, ident)
+            plan = Plan(ident, "hot_switch", link.name, f"Hot switch {ident}", Danger.CHANGES, ())
+            return await follow(context, plan, hot_switch.attach(link, run_id, ident), {"run": run_id})
+        if not args.new:
+            raise UsageError("switch --hot needs a drafter: its folder on the host, or a profile with it.")
+        drafter, profile = await _drafter(context, link, run_id, args.new)
+        plan = await hot_switch.plan(
+            link,
+            run_id,
+            drafter,
+            at_least=args.at_least,
+            measure=not args.no_measure,
+            pulse=not args.no_pulse,
+            flush=args.flush,
+        )
+        if args.dry_run:
+            if context.json:
+                context.print_json(plan_json(plan))
+            else:
+                context.print(*plan_lines(plan))
+        if plan.blocked:
+            step = f"The ordinary switch: specdash switch {args.old} {profile or 'PROFILE'}."
+            if args.dry_run:
+                context.say(step)
+                return Exit.REFUSED
+            context.say(*plan_lines(plan))
+            raise Refused(f"Not done: {plan.blocked[0].sentence}", step)
+        if args.dry_run:
+            return Exit.OK
+        await context.confirm(plan)
+        return await follow(context, plan, hot_switch.run(link, plan), {"run": run_id})
+    finally:
+        await link.close()
+
+
+async def _drafter(context: Context, link: Link, run_id: str, name: str) -> tuple[str, str]:
+    """(the drafter's path as the run's process would write it, the profile it came from or "")."""
+    from specdash.control import hostruns, launch, switch
+    from specdash.control.profiles import resolve
+    from specdash.errors import ConfigError, Refused
+
+    record = await hostruns.record(link, run_id)
+    if "/" in name:
+        return name, ""
+    try:
+        spec = resolve(name, context.settings)
+    except ConfigError:
+        return name, ""  # a folder below the run's working directory
+    if not spec.drafter:
+        raise Refused(f"{name} has no drafter.", f"The ordinary switch: specdash switch {run_id} {name}.")
+    asked = launch.describe(link, replace(spec, host=link.name), "x")
+    told = [one for one in switch.difference(record, asked) if not _only_weights(one)]
+    if told and told[0] != "Nothing differs: the same command, environment and place.":
+        raise Refused(
+            f"{name} differs in more than the drafter's weights: {'; '.join(told[:3])}.",
+            f"The ordinary switch: specdash switch {record.get('profile') or run_id} {name}.",
+        )
+    same_place = asked["cwd"] == record["cwd"]
+    return spec.drafter if same_place else posixpath.join(asked["cwd"], spec.drafter), name
+
+
+def _only_weights(sentence: str) -> bool:
+    """The lines of a difference that a hot switch may carry."""
+    return sentence.startswith(("drafter:", "--speculative-draft-model-path:", "--speculative-draft-model:"))
+
+
+async def _list(context: Context, link: Link, run_id: str) -> Exit:
+    from specdash.control import hot_switch
+
+    found = await hot_switch.listing(link, run_id)
+    if context.json:
+        context.print_json({"schema": "specdash/hot-switches/1", "run": run_id, "hot_switches": found})
+    for one in () if context.json else found:
+        context.print(f"{one['id']}  {one['plan'].get('title', '')}  {_stands(one)}")
+    return Exit.OK
+
+
+def _stands(one: Mapping[str, Any]) -> str:
+    if one.get("end"):
+        return f"{one['end'].get('final')}: {one['end'].get('sentence')}"
+    return (
+        "runs" if one.get("alive") else "was killed: --hot --attach it, it closes what is open and goes back"
+    )
