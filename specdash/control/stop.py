@@ -31,7 +31,8 @@ async def plan(
     """
     record = await hostruns.record(link, run_id)
     if record.get("ended") or (record["phase"] == "failed"):
-        raise Refused(f"Run {run_id} has ended already.", "Nothing of it is left.")
+        said = str((record.get("proof") or {}).get("sentence") or "No process of it is left.")
+        raise Refused(f"Run {run_id} has ended already.", said)
     if record["phase"] == "created":
         raise Refused(
             f"Run {run_id} was prepared but has not started.", "It belongs to a switch; abort that instead."

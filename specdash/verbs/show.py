@@ -79,6 +79,9 @@ def lines(server: ServerState, now: float) -> Iterator[str]:
             else f"exit code {status.exit_code}"
         )
         yield clean(f"  ended    {how}{', as asked' if status.stop_asked else ''}")
+    if status.stopped_proof:
+        proven = "" if status.stopped_proof.get("proven") else "NOT PROVEN: "
+        yield clean(f"  gone     {proven}{status.stopped_proof.get('sentence') or ''}")
     for cause in memory.of(server).causes:
         yield clean(f"  cause    {cause.category}: {cause.sentence}")
         for line in cause.evidence:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from specdash.errors import UsageError
 from specdash.exits import Exit
 
 if TYPE_CHECKING:
+    from specdash.host.link import Link
     from specdash.verbs.context import Context
 
 EXAMPLES = """\
@@ -33,14 +35,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
-    from specdash.control import stop
-    from specdash.verbs.follow import find_run, follow, host_of
+    from specdash.control import hostruns, stop
+    from specdash.verbs.follow import follow, host_of
 
     link = await context.open_link(host_of(context, args.run, args.host))
     try:
-        run_id = await find_run(link, args.run)
+        run_id = await _named(link, args.run)
+        record = await hostruns.record(link, run_id)
+        proof = record.get("proof") or {}
+        if record.get("ended") and proof.get("proven", True):
+            said = f"{run_id} has ended already. {proof.get('sentence') or 'No process of it is left.'}"
+            if context.json:
+                context.print_json({"run": run_id, "outcome": "ended", "sentence": said, "proof": proof})
+            else:
+                context.print(said)
+            return Exit.OK
         plan = await stop.plan(link, run_id, drain_s=args.drain, deadline_s=args.deadline)
         await context.confirm(plan)
         return await follow(context, plan, stop.run(link, plan), {"run": run_id})
     finally:
         await link.close()
+
+
+async def _named(link: Link, name: str) -> str:
+    """The running run that is meant; one that has ended only by its full id: a stop is safe to repeat."""
+    from specdash.verbs.follow import find_run
+
+    try:
+        return await find_run(link, name)
+    except UsageError:
+        ended = await find_run(link, name, live=False)
+        if ended != name:
+            raise
+        return ended

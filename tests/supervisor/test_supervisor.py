@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from specdash.control.hostruns import program
 from specdash.host.remote import folder as folders
-from specdash.host.remote import journal, kin, procs
+from specdash.host.remote import gpuhold, journal, kin, procs
 
 STUB = Path(__file__).parents[1] / "support" / "engine_stub.py"
 
@@ -159,7 +159,24 @@ def test_parts_of_the_engine_die(bench: Bench) -> None:
     os.kill(made["pid"], signal.SIGSEGV)
     exited = bench.wait("exited")
     assert exited["signal"] == signal.SIGSEGV and exited["code"] is None
-    bench.wait("ended")
+    proof = bench.wait("ended")["proof"]
+    assert proof["proven"] and proof["port"]["free"] and not proof["processes"], (
+        "nobody asked; it is proven all the same"
+    )
+    record = bench.host("runstore.record(x)", bench.folder)
+    assert record["ended"] and record["proof"] == proof
+
+
+def test_what_the_gpus_hold_is_compared_with_before() -> None:
+    gpus = [
+        {"index": 0, "memory_used_mib": 4.0, "processes": []},
+        {"index": 1, "memory_used_mib": 1028.0, "processes": [{"pid": 7, "memory_mib": 1024.0}]},
+    ]
+    told = gpuhold.verdict({"gpus": gpus}, {9}, [4.0, 4.0])
+    assert told["state"] == "free", "a stranger's memory is not the run's"
+    assert told["level_mib"] == [4.0, 1028.0] and told["before_mib"] == [4.0, 4.0]
+    assert "1032 MiB" in told["sentence"] and "before the run 8 MiB" in told["sentence"]
+    assert gpuhold.verdict({"gpus": gpus}, {7}, None)["state"] == "held"
 
 
 def test_orphans_are_reaped_and_counted(bench: Bench) -> None:

@@ -53,6 +53,16 @@ def held(board: Optional[Dict[str, Any]], pids: Set[int]) -> Dict[str, Any]:
     return out
 
 
+def _compared(now: List[Optional[float]], before: Optional[List[Optional[float]]]) -> str:
+    """The sum over the GPUs, before and now: others may have come or gone meanwhile, so it is told, not judged."""
+
+    def total(row: Optional[List[Optional[float]]]) -> str:
+        known = [mib for mib in row or [] if mib is not None]
+        return "%.0f MiB" % sum(known) if known and len(known) == len(row or []) else "?"
+
+    return " (in use by anybody: %s, before the run %s)" % (total(now), total(before))
+
+
 def _number(value: Any) -> Optional[float]:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -60,16 +70,23 @@ def _number(value: Any) -> Optional[float]:
 def verdict(
     board: Optional[Dict[str, Any]], pids: Set[int], before: Optional[List[Optional[float]]]
 ) -> Dict[str, Any]:
-    """Is the run's GPU memory back? {"state": free | held | unproven | none, "sentence", "pids", "mib"}.
+    """Is the run's GPU memory back? {"state": free | held | unproven | none, "sentence", "pids", "mib"}, and
+    "level_mib", "before_mib": MiB in use per GPU now and before the run, whoever holds them (None: not told).
 
     `none`: this machine shows no GPU at all. `before`: level per GPU before the run started (MiB).
     Where processes are hidden, the level must be back within 512 MiB of `before`.
     """
+    return dict(_verdict(board, pids, before), level_mib=levels(board), before_mib=before)
+
+
+def _verdict(
+    board: Optional[Dict[str, Any]], pids: Set[int], before: Optional[List[Optional[float]]]
+) -> Dict[str, Any]:
     board = board or {}
     now = levels(board)
     if now is None:
         problem = str(board.get("problem") or "")
-        if os.path.exists("/proc/driver/nvidia"):
+        if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidiactl"):
             text = problem or "The GPUs of this machine cannot be read."
             return {"state": "unproven", "sentence": text, "pids": {}, "mib": {}}
     if not now:
@@ -81,7 +98,8 @@ def verdict(
         who = ", ".join("pid %s holds %.0f MiB" % pair for pair in sorted(holds["pids"].items()))
         return {"state": "held", "sentence": who + ".", "pids": holds["pids"], "mib": holds["mib"]}
     if holds["known"]:
-        return {"state": "free", "sentence": "No process of the run holds GPU memory.", "pids": {}, "mib": {}}
+        text = "No process of the run holds GPU memory" + _compared(now, before) + "."
+        return {"state": "free", "sentence": text, "pids": {}, "mib": {}}
     if before is not None and len(before) == len(now) and now:
         off = [
             (index, old, new)

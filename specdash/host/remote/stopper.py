@@ -67,6 +67,15 @@ class Stopper:
         self.thread.start()
         return {"ok": True, "accepted": True, "already": False, "asked": self.asked}
 
+    def witness(self) -> None:
+        """The proof alone, nothing signalled: for a run that ended without us. `proof` has it when not `active`."""
+
+        def look() -> None:
+            self.proof = self._prove()
+
+        self.thread = threading.Thread(target=look, daemon=True)
+        self.thread.start()
+
     def abort(self, by: str) -> Dict[str, Any]:
         """Take a stop back: only while it drains, nothing has been signalled yet."""
         if not self.active:
@@ -210,7 +219,7 @@ class Stopper:
                 "a process that is hidden from us"
             ]
             said.append("port %s is held by %s" % (self.port, ", ".join(names)))
-        if gpu["state"] in ("held", "unproven"):
+        if gpu["state"] in ("held", "unproven", "free"):
             said.append(gpu["sentence"].rstrip("."))
         for one in zombies:
             said.append(

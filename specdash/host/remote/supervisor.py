@@ -170,7 +170,10 @@ class Supervisor:
                     self.readiness.look(rows)
                     self._see_root(rows)
                 elif self._over(rows, deep, now):
-                    break
+                    if self.stopper.proof is not None and not self.stopper.proof["processes"]:
+                        break
+                    # It died by itself: what a stop would have proven is looked at all the same.
+                    self.stopper.witness()
             if self.child is not None and self.stopper.gpu_before is None and now - self.began < 4.0:
                 # Read right after the start, long before an engine has imported what allocates: no thread may
                 # be there while we fork.
@@ -179,7 +182,7 @@ class Supervisor:
                 sample_at = now + SAMPLE_EVERY_S
                 self.samples.add(**self.sampler.take(rows))
         self.samples.add(**self.sampler.take([]))
-        self.events.add(event="ended", removed=folders.remove_secrets(self.folder))
+        self.events.add(event="ended", removed=folders.remove_secrets(self.folder), proof=self.stopper.proof)
 
     def _gpu_before(self) -> None:
         self.gpu.poke()
@@ -191,7 +194,7 @@ class Supervisor:
     def _over(self, rows: List[Dict[str, Any]], deep: bool, now: float) -> bool:
         """After the launcher's end: is nothing left (a deep look says so, and no stop is under way)?"""
         left = living(rows)
-        if deep and not left and not self.stopper.active:
+        if not left and not self.stopper.active and (deep or self.stopper.proof is not None):
             return True
         waited = now - (self.exited_at or now) > float(self.run.get("leftovers_after_s") or LEFTOVERS_AFTER_S)
         if left and waited and not self.told_leftovers and not self.stopper.active:
