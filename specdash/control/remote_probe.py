@@ -17,14 +17,11 @@ sys.path[:] = [entry for entry in _PATH if entry not in ("", _HERE)]
 
 import errno
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import platform
-import shutil
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -143,6 +140,8 @@ def version_of(tree: FolderTree, folder: str) -> tuple[str, str]:
     if told:
         return told, where
     try:
+        import importlib.metadata  # 40 ms, and seldom needed
+
         return importlib.metadata.version("sglang"), "metadata of the interpreter"
     except Exception:  # any broken metadata on the path raises what it likes
         return "", ""
@@ -420,11 +419,16 @@ def _disk(path: str | None) -> dict[str, Any] | None:
     while not os.path.exists(here) and os.path.dirname(here) != here:
         here = os.path.dirname(here)
     try:
-        usage = shutil.disk_usage(here)
+        usage = os.statvfs(here)
     except OSError:
         return None
     writable = os.access(here, os.W_OK | os.X_OK)
-    return {"path": here, "free_bytes": usage.free, "total_bytes": usage.total, "writable": writable}
+    return {
+        "path": here,
+        "free_bytes": usage.f_bavail * usage.f_frsize,
+        "total_bytes": usage.f_blocks * usage.f_frsize,
+        "writable": writable,
+    }
 
 
 def _limits() -> dict[str, list[int] | None]:
@@ -570,6 +574,8 @@ def deep(timeout_s: float = 120.0) -> dict[str, Any]:
 
     → {algorithms (None: it failed), aliases, plugins_loaded, problem, took_s}.
     """
+    import subprocess
+
     began = time.monotonic()
     reader, writer = os.pipe()
     child = subprocess.Popen(
