@@ -56,7 +56,16 @@ def read(
 
     It ends early when `stop` says so or memory gets short: a warm cache is worth less than somebody's memory.
     """
-    quiet()
+    quiet(True)
+    try:
+        return _read(folders, bytes_s, stop, tell)
+    finally:
+        quiet(False)  # what this thread starts next, an engine that loads, inherits it
+
+
+def _read(
+    folders: Iterable[str], bytes_s: float, stop: Callable[[], bool], tell: Callable[[int], None]
+) -> Tuple[int, str]:
     began, done = time.monotonic(), 0
     told = began
     for path, _ in files(folders):
@@ -88,8 +97,8 @@ def read(
     return done, ""
 
 
-def quiet() -> None:
-    """Idle disk priority for this thread, where the kernel knows it."""
+def quiet(yes: bool) -> None:
+    """Idle disk priority for this thread, or the usual one again, where the kernel knows it."""
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
-        ctypes.CDLL(None, use_errno=True).syscall(number, 1, 0, _IDLE)
+        ctypes.CDLL(None, use_errno=True).syscall(number, 1, 0, _IDLE if yes else 0)
