@@ -266,9 +266,13 @@ def _version() -> int:
 
 
 def _interactive(options: dict[str, Any]) -> int:
+    import os
+
     from specdash.errors import UsageError
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual reads stdin and draws on stderr.
+    served = "SPECDASH_SERVED" in os.environ  # by `specdash serve`: a browser is the terminal
+    if not served and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("the dashboard needs a terminal.", "Without one, use: specdash --check")
     from importlib import import_module
     from importlib.util import find_spec

@@ -130,3 +130,35 @@ def _nearest(now: Now, bases: list[Base]) -> str:
     if other.host != now.host:
         return "The base was measured on another host only."
     return f"The base was measured at tp {other.tp}, not {now.tp}."
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measured run. `terms`: all that must be equal to be compared (target, host, tp, load), as one word."""
+
+    terms: str
+    algorithm: str
+    """Empty is base."""
+    tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    best: str
+    """Algorithm that beats the base; empty: none does, or there is no base."""
+    speedup: float | None
+    """Of the fastest speculating run against the base; None where one of them was not measured."""
+
+
+def against_base(runs: Iterable[Measured]) -> dict[str, Compared]:
+    """The fastest speculating run against the base on the same terms, for each terms. Others never mix."""
+    every = [run for run in runs if run.tok_s > 0]
+    out = {}
+    for terms in dict.fromkeys(run.terms for run in every):
+        base = max((r.tok_s for r in every if r.terms == terms and not r.algorithm), default=None)
+        drafted = [r for r in every if r.terms == terms and r.algorithm]
+        best = max(drafted, key=lambda r: r.tok_s, default=None)
+        speedup = None if base is None or best is None else best.tok_s / base
+        wins = best is not None and speedup is not None and speedup > 1.0
+        out[terms] = Compared(best.algorithm if wins and best is not None else "", speedup)
+    return out

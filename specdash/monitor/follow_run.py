@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,12 +15,25 @@ from typing import Any
 from specdash.errors import HttpError, RemoteError
 from specdash.host.link import HttpRequest, Link, TailPosition
 from specdash.monitor import memory, polls
-from specdash.monitor.events import Body, Event, HttpSeen, LogLost, LogRead, RunRecorded, RunSampled
+from specdash.monitor.events import (
+    Body,
+    Event,
+    HttpSeen,
+    LogLost,
+    LogRead,
+    PulseSeen,
+    RunRecorded,
+    RunSampled,
+)
 from specdash.monitor.logstore import LogStore
 from specdash.monitor.state import RunFacts, ServerState
 from specdash.monitor.untrusted import mapping, rows
 
 RECORDS_EVERY_S = 2.0
+PULSE = "pulse.json"
+"""In a run's folder: the last pulse, as `control.pulse.measure` returns it."""
+PULSE_EVERY_S = 15.0
+MOST_PULSE = 1 << 18
 
 Emit = Callable[[Event], None]
 See = Callable[[str], ServerState | None]
@@ -42,6 +56,7 @@ class RunFollower:
         """Set once the reader has caught up with the file."""
         self._plan = polls.Plan()
         self._secret: str | None = None
+        self._last_pulse = b""
         self.ended = False
 
     def emit(self, body: Body, source: str) -> None:
@@ -57,11 +72,13 @@ class RunFollower:
         async with asyncio.TaskGroup() as group:
             tail = group.create_task(self._log(link))
             http = group.create_task(self._http(link))
+            pulse = group.create_task(self._pulse(link))
             await self._records(link)
             # The run is over: its log is read to the end, then all is known.
             await self.log_done.wait()
             tail.cancel()
             http.cancel()
+            pulse.cancel()
         self.ended = True
 
     async def _records(self, link: Link) -> None:
@@ -128,6 +145,25 @@ class RunFollower:
             else:
                 self.log_done.clear()
             await asyncio.sleep(0)  # a fast log must not starve the samples
+
+    async def _pulse(self, link: Link) -> None:
+        """The last pulse of the run, whoever took it."""
+        await self._read_once.wait()
+        while True:
+            server = self._see(self.run)
+            if server is not None and server.run.folder:
+                path = f"{server.run.folder}/{PULSE}"
+                try:
+                    got = await link.call("file.read", {"path": path, "max_bytes": MOST_PULSE})
+                    data = bytes(got.get("blob", b""))
+                    result = json.loads(data) if data and data != self._last_pulse else None
+                except (RemoteError, TimeoutError, ValueError, RecursionError):
+                    result = None  # there is none, or it is no pulse
+                else:
+                    self._last_pulse = data
+                if isinstance(result, dict):
+                    self.emit(PulseSeen(result), "supervisor")
+            await asyncio.sleep(PULSE_EVERY_S)
 
     async def _http(self, link: Link) -> None:
         """One question at a time, at the pace that the plan says."""

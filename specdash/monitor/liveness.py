@@ -130,12 +130,11 @@ def _scheduler_gone(e: Evidence) -> Health | None:
     what = "no sglang::scheduler process" if left == 0 else f"{left} of {e.schedulers_seen} schedulers left"
     evidence = [what]
     lies = [a for a in e.answers if a.status == 200]
-    if lies:
-        evidence.append(f"/{lies[-1].endpoint.lstrip('/')} still answers 200")
     if (still := _still(e.counts)) is not None and still[1]:
         evidence.append(f"token counter frozen with {still[1]:.0f} running")
     category = "scheduler_dead_health_lies" if lies else "scheduler_dead"
-    sentence = f"Down: {what}" + (", though HTTP answers 200." if lies else ".")
+    still_ok = f", though /{lies[-1].endpoint.lstrip('/')} answers 200." if lies else "."
+    sentence = f"Down: {what}{still_ok}"
     return Health("down", sentence, tuple(evidence), e.now, category)
 
 

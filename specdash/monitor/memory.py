@@ -90,7 +90,7 @@ class Memory:
     loads: tuple[RankLoad, ...] = ()
     loads_at: float | None = None
     speeds: tuple[tuple[float, Mapping[int, float]], ...] = ()
-    """From /v1/loads: (time, DP rank → tok/s of its last decode log interval), only where that changed."""
+    """From /v1/loads, or the gauge where nothing better is: (time, DP rank → tok/s of its last decode log interval), only where that changed."""
     info: Info | None = None
     info_at: float | None = None
     answers: tuple[Answer, ...] = ()

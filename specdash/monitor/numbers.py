@@ -12,6 +12,7 @@ from specdash.monitor.memory import Memory
 from specdash.monitor.numbers_log import from_log, prefill
 from specdash.monitor.sourcing import (
     FRESH_S,
+    GAUGE,
     LOADS,
     LOG,
     METRICS,
@@ -42,8 +43,11 @@ def make(server: ServerState, m: Memory, now: float) -> Numbers:
         out = prefill(from_log(out, m, now, idle), m, now, idle)
     elif m.source == METRICS:
         out = numbers_metrics.live(out, m, now, idle)
-    elif m.source == LOADS:
-        out = numbers_http.live(out, m, now, idle)
+    elif m.source in (LOADS, GAUGE):
+        at = m.loads_at if m.source == LOADS else m.metrics_at
+        out = numbers_http.live(out, m, m.source, at, now, idle)
+        if m.source == GAUGE:
+            out = numbers_metrics.of_gauges(out, m, idle)
     if out.prefill_tok_s.value is None and idle:
         out = replace(out, prefill_tok_s=idle_reading(True, "tok/s", m.source, now, ""))
     return replace(

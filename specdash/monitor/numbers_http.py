@@ -13,17 +13,19 @@ from specdash.sglang.server_info import Info
 LAST = "of whole decode log intervals"
 
 
-def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
+def live(
+    out: Numbers, m: Memory, source: str, polled: float | None, now: float, idle: bool | None
+) -> Numbers:
     """Mean of the decode log intervals that were seen in the window, DP ranks summed.
 
     The value never decays, so it counts only when not idle. Each interval has the same number of steps: the mean
     over time is the harmonic one.
     """
-    if idle or m.loads_at is None or now - m.loads_at > FRESH_S or not m.speeds:
-        return replace(out, decode_tok_s=idle_reading(idle, "tok/s", LOADS, now, "not told"))
-    seen = [told for at, told in m.speeds if at > m.loads_at - WINDOW_S] or [m.speeds[-1][1]]
+    if idle or polled is None or now - polled > FRESH_S or not m.speeds:
+        return replace(out, decode_tok_s=idle_reading(idle, "tok/s", source, now, "not told"))
+    seen = [told for at, told in m.speeds if at > polled - WINDOW_S] or [m.speeds[-1][1]]
     total = sum(_harmonic([told[dp] for told in seen if dp in told]) for dp in seen[-1])
-    reading = Reading(total, "tok/s", LOADS, m.loads_at, WINDOW_S, out.running.value, None, LAST)
+    reading = Reading(total, "tok/s", source, polled, WINDOW_S, out.running.value, None, LAST)
     return replace(out, decode_tok_s=reading)
 
 

@@ -57,7 +57,7 @@ def from_log(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
         decode_tok_s=reading(whole.tok_s, "tok/s", note),
         accept_length=reading(whole.accept_length, "tokens/step", bonus=True),
         accept_rate=reading(whole.accept_rate, "", rate_note(m)),
-        running=newer(out.running, Reading(running, "requests", LOG, at)),
+        running=Reading(running, "requests", LOG, at) if running is not None else out.running,
         queued=newer(out.queued, Reading(queued, "requests", LOG, at)),
         kv_used=newer(out.kv_used, Reading(newest.token_usage, "", LOG, at)),
         per_dp=tuple(

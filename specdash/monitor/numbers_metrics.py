@@ -18,6 +18,7 @@ from specdash.monitor.rates import Point, Rate
 from specdash.monitor.sourcing import FRESH_S, LONG_S, METRICS, PERCENTILES, WINDOW_S, newer, rate_note
 from specdash.monitor.state import EMPTY, NOTHING, Numbers, Reading
 
+RUNNING_S = 3.0
 STEADY_SHARE = 0.6
 """Share of the pages of a window that must show the same load."""
 LENGTH, RATE = "spec_accept_length", "spec_accept_rate"
@@ -57,14 +58,23 @@ def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
         return Reading(rate.per_s, "tok/s", METRICS, m.metrics_at, rate.window_s, load)
 
     computed = rates.rate(realtime(m, "prefill_compute"), WINDOW_S, skip_idle=False)
-    return replace(
+    out = replace(
         out,
         decode_tok_s=per_second(found),
         prefill_tok_s=per_second(computed),
         cache_hit=newer(out.cache_hit, _cache_hit(m)),
+        per_dp=_per_dp(out, m),
+    )
+    return of_gauges(out, m, idle)
+
+
+def of_gauges(out: Numbers, m: Memory, idle: bool | None) -> Numbers:
+    """Accept length and rate by the gauges of the last decode log interval, as means over the window."""
+    load = out.running.value
+    return replace(
+        out,
         accept_length=_gauge(m, LENGTH, idle, load, "tokens/step", "", True),
         accept_rate=_gauge(m, RATE, idle, load, "", rate_note(m), None),
-        per_dp=_per_dp(out, m),
     )
 
 
@@ -144,11 +154,18 @@ def gauges(out: Numbers, m: Memory, at: float) -> Numbers:
     usage = max(m.gauges.get("token_usage", {}).values(), default=None)
     return replace(
         out,
-        running=newer(out.running, Reading(total("num_running_reqs"), "requests", "metrics", at)),
+        running=newer(out.running, _running(m, at)),
         queued=newer(out.queued, Reading(total("num_queue_reqs"), "requests", "metrics", at)),
         kv_used=newer(out.kv_used, Reading(usage, "", "metrics", at)),
         cache_hit=newer(out.cache_hit, Reading(hit, "", "metrics", at, note="last prefill batch")),
     )
+
+
+def _running(m: Memory, at: float) -> Reading[int]:
+    """A prefill writes what ran before it, and that stays until the next decode log line: the highest of 3 s."""
+    recent = [page.running for page in m.spec_pages if page.at > at - RUNNING_S and page.running is not None]
+    note = f"highest of the last {RUNNING_S:.0f} s: a prefill leaves a low value in this gauge"
+    return Reading(int(max(recent)) if recent else None, "requests", "metrics", at, note=note)
 
 
 def finished_accept(m: Memory, now: float) -> Reading[float]:

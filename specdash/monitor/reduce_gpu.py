@@ -17,15 +17,19 @@ HISTORY = 600
 HELD_MIB = 300.0
 """Memory in use on a GPU without a process of anybody's seen: above this somebody is there, unseen."""
 MOST_GPUS = 256
+UNTOLD_S = 15.0
+"""Longest that a process counts as not told yet: a run lists its own every 2 s, and longer only when it is held up."""
 
 
 def gpus_sampled(host: HostState, event: Event, body: GpusSampled) -> HostState:
     table = body.table
     owners = _owners(host)
-    gpus = tuple(_gpu(row, owners) for row in rows(table.get("gpus"))[:MOST_GPUS])
     before = host.gpus or GpuBoard()
     problem, category = text(table.get("problem")), text(table.get("category"))
     at = event.at - (number(table.get("age_s")) or 0.0)
+    known = {(p.pid, p.start): p.seen_at for gpu in before.gpus for p in gpu.processes or ()}
+    told = _told_until(host)
+    gpus = tuple(_gpu(row, owners, known, at, told) for row in rows(table.get("gpus"))[:MOST_GPUS])
     if table.get("gpus") is None and before.gpus:
         # The tool failed just now: last good table stays, with its own age.
         return seen(replace(host, gpus=replace(before, problem=problem, category=category)), event)
@@ -46,11 +50,17 @@ def gpus_sampled(host: HostState, event: Event, body: GpusSampled) -> HostState:
     return seen(replace(host, gpus=board), event)
 
 
-def _gpu(row: Mapping[str, Any], owners: Mapping[int, str]) -> Gpu:
+def _gpu(
+    row: Mapping[str, Any],
+    owners: Mapping[int, str],
+    known: Mapping[tuple[int, int], float | None],
+    at: float,
+    told: float | None,
+) -> Gpu:
     listed = row.get("processes")
     processes: tuple[GpuProcess, ...] | None = None
     if isinstance(listed, (list, tuple)):
-        processes = tuple(_process(item, owners) for item in rows(listed))
+        processes = tuple(_process(item, owners, known, at) for item in rows(listed))
     throttle = row.get("throttle")
     kind = text(row.get("memory_kind"))
     gpu = Gpu(
@@ -74,11 +84,17 @@ def _gpu(row: Mapping[str, Any], owners: Mapping[int, str]) -> Gpu:
         processes=processes,
         problem=text(row.get("problem")),
     )
-    return replace(gpu, holder=_holder(gpu))
+    return replace(gpu, holder=_holder(gpu, at, told))
 
 
-def _process(row: Mapping[str, Any], owners: Mapping[int, str]) -> GpuProcess:
-    pid = whole(row.get("pid")) or 0
+def _process(
+    row: Mapping[str, Any],
+    owners: Mapping[int, str],
+    known: Mapping[tuple[int, int], float | None],
+    at: float,
+) -> GpuProcess:
+    pid, start = whole(row.get("pid")) or 0, whole(row.get("start")) or 0
+    first = known.get((pid, start))
     return GpuProcess(
         pid=pid,
         memory_mib=number(row.get("memory_mib")),
@@ -86,17 +102,34 @@ def _process(row: Mapping[str, Any], owners: Mapping[int, str]) -> GpuProcess:
         user=text(row.get("user")),
         run=text(row.get("run")) or owners.get(pid, ""),
         command=text(row.get("command")),
-        start=whole(row.get("start")) or 0,
+        start=start,
+        seen_at=at if first is None else first,
     )
 
 
-def _holder(gpu: Gpu) -> Any:
+def _told_until(host: HostState) -> float | None:
+    """Every living run has listed its processes as they were then; None when no run of ours lives."""
+    told = [
+        known.at if (known := memory.of(server).processes) is not None else float("-inf")
+        for server in host.servers.values()
+        if server.status.alive is not False
+        and server.status.ended_boot_s is None
+        and server.status.exit_code is None
+    ]
+    return min(told, default=None)
+
+
+def _holder(gpu: Gpu, at: float, told: float | None) -> Any:
+    """`told`: until when the living runs have said which processes are theirs. A younger one may be of any of them."""
     used = gpu.memory_used_mib
     if gpu.processes is None:
         return "hidden" if used is not None and used > HELD_MIB else "unknown"
     if any(process.run for process in gpu.processes):
         return "ours"
     if gpu.processes:
+        young = [p for p in gpu.processes if p.seen_at is not None and at - p.seen_at < UNTOLD_S]
+        if told is not None and any(p.seen_at >= told for p in young if p.seen_at is not None):
+            return "unknown"
         return "others"
     if used is None:
         return "unknown"

@@ -75,7 +75,8 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         values_dp = metrics.by_dp(page, name)
         if values_dp:
             gauges[name] = MappingProxyType(values_dp)
-    spec_page = _spec_page(at, realtime.get("decode", ()), gauges)
+    speeds = was.speeds if realtime else _faster(was, at, gauges)
+    spec_page = _spec_page(was, at, realtime.get("decode", ()), gauges)
     tokens = metrics.total(page, "realtime_tokens_total")
     if tokens is None:
         tokens = metrics.total(page, "generation_tokens_total")
@@ -84,6 +85,7 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         was,
         counters=MappingProxyType(counters),
         realtime=MappingProxyType(realtime),
+        speeds=speeds,
         histograms=MappingProxyType(histograms),
         gauges=MappingProxyType(gauges),
         spec_pages=(*(p for p in was.spec_pages if p.at > at - KEEP_S), spec_page)[-MOST_COUNTS:],
@@ -108,10 +110,15 @@ def _realtime(was: Memory, at: float, page: metrics.Page) -> dict[str, tuple[rat
 
 
 def _spec_page(
-    at: float, points: tuple[rates.Point[str], ...], gauges: Mapping[str, Mapping[str, float]]
+    was: Memory,
+    at: float,
+    points: tuple[rates.Point[str], ...],
+    gauges: Mapping[str, Mapping[str, float]],
 ) -> memory.SpecPage:
     """A gauge of 0 is what the engine writes where nothing was speculated: not told, never an accept length."""
     moved = len(points) > 1 and sum(points[-1].values.values()) > sum(points[-2].values.values())
+    if not points:  # before 0.5.8: a gauge that changed was written again
+        moved = gauges.get("gen_throughput") != was.gauges.get("gen_throughput")
     length = {dp: value for dp, value in gauges.get(numbers_metrics.LENGTH, {}).items() if value > 0}
     rate = {dp: v for dp, v in gauges.get(numbers_metrics.RATE, {}).items() if dp in length}
     values = {numbers_metrics.LENGTH: length, numbers_metrics.RATE: rate}
@@ -135,19 +142,42 @@ def _loads(was: Memory, at: float, body: bytes) -> Memory:
         float(sum(n for n in running if n is not None)) if any(n is not None for n in running) else None,
         float(sum(n for n in queued if n is not None)) if any(n is not None for n in queued) else None,
     )
-    speeds = tuple(item for item in was.speeds if item[0] > at - KEEP_S)
     told = {rank.dp_rank: rank.tok_s for rank in ranks if rank.tok_s is not None and rank.tok_s > 0}
-    if told and (not was.speeds or was.speeds[-1][1] != told):
-        speeds = (*speeds, (at, MappingProxyType(told)))
+    speeds = _speeds(was, at, told)
     return replace(was, loads=ranks, loads_at=at, speeds=speeds, counts=(*was.counts, count)[-MOST_COUNTS:])
 
 
+def _faster(
+    was: Memory, at: float, gauges: Mapping[str, Mapping[str, float]]
+) -> tuple[tuple[float, Mapping[int, float]], ...]:
+    told = gauges.get("gen_throughput", {})
+    return _speeds(was, at, {int(dp) if dp.isdigit() else 0: v for dp, v in told.items() if v > 0})
+
+
+def _speeds(
+    was: Memory, at: float, told: Mapping[int, float]
+) -> tuple[tuple[float, Mapping[int, float]], ...]:
+    """With one more, where it changed: the same again is the same interval again, or a stale one."""
+    kept = tuple(item for item in was.speeds if item[0] > at - KEEP_S)
+    if not told or (was.speeds and was.speeds[-1][1] == told):
+        return kept or was.speeds[-1:]
+    return (*kept, (at, MappingProxyType(dict(told))))
+
+
 def pulse_seen(host: HostState, event: Event, body: PulseSeen) -> HostState:
-    """A pulse's per-position acceptance goes to the numbers; the rest of it is for the ledger."""
+    """A pulse's per-position acceptance goes to the numbers; the rest of it is for the ledger.
+
+    One that was taken before the present drafter was switched in says nothing of it.
+    """
     server = server_of(host, event.run)
+    taken, since = number(body.result.get("measured_boot_s")), server.drafter.since_boot_s
+    if taken is not None and since is not None and server.drafter.how == "hot switch" and taken < since:
+        return host
     listed = body.result.get("position_acceptance")
     if isinstance(listed, (list, tuple)):
-        shares = tuple(share for share in (number(item) for item in listed) if share is not None)
-        server = replace(server, numbers=replace(server.numbers, position_acceptance=shares))
+        told = [number(item) for item in listed[:256]]
+        shares = tuple(share for share in told if share is not None and 0 <= share <= 1)
+        if len(shares) == len(told):
+            server = replace(server, numbers=replace(server.numbers, position_acceptance=shares))
     server = replace(server, inner=MappingProxyType({**server.inner, "pulse": frozen(body.result)}))
     return with_server(host, server)

@@ -189,6 +189,7 @@ def _recorded(server: ServerState, record: Mapping[str, Any]) -> ServerState:
     elif kind in ("hot_switched", "switched", "drafter"):
         server = replace(
             server,
+            numbers=replace(server.numbers, position_acceptance=None),
             drafter=DrafterNow(
                 text(record.get("algorithm")) or server.drafter.algorithm,
                 text(record.get("drafter")) or text(record.get("path")),

@@ -14,6 +14,8 @@ FRESH_S = 15.0
 """A value of a source that is polled is stale when older than this."""
 SILENT_S = 30.0
 LOG, METRICS, LOADS, INFO = "log decode lines", "metrics realtime_tokens_total", "/v1/loads", "/server_info"
+GAUGE = "metrics gen_throughput"
+"""Before 0.5.8 there is no counter that moves while requests run."""
 PREFILL = "log prefill lines"
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 RATE_NOTE_OLD = "accepted incl. bonus / draft tokens (before 0.5.11)"
@@ -61,14 +63,16 @@ def choose(server: ServerState, m: Memory, now: float) -> str:
     followed = server.log.read > 0 and not server.log.missing
     has = {
         LOG: followed and not _silent(m, now),
-        METRICS: "realtime_tokens_total" in m.counters
+        METRICS: bool(m.realtime) and m.metrics_at is not None and now - m.metrics_at <= FRESH_S,
+        GAUGE: not m.realtime
+        and "gen_throughput" in m.gauges
         and m.metrics_at is not None
         and now - m.metrics_at <= FRESH_S,
         LOADS: bool(m.loads) and m.loads_at is not None and now - m.loads_at <= FRESH_S,
     }
     if m.source and has.get(m.source):
         return m.source
-    return next((name for name in (LOG, METRICS, LOADS) if has[name]), m.source)
+    return next((name for name in (LOG, METRICS, GAUGE, LOADS) if has[name]), m.source)
 
 
 def _silent(m: Memory, now: float) -> bool:

@@ -67,6 +67,8 @@ class GpuProcess:
     command: str = ""
     start: int = 0
     """Start time in clock ticks after boot: with the boot id, the identity of the process."""
+    seen_at: float | None = None
+    """Local monotonic time of the first sample that had it."""
 
 
 @dataclass(frozen=True, slots=True)
