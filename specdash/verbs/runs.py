@@ -77,7 +77,7 @@ def table(found: list[dict[str, Any]]) -> list[str]:
                 when,
                 _clean(r.get("host")),
                 _clean(r.get("id")),
-                _clean(r.get("algorithm") or "base"),
+                _drafting(r),
                 state_of(r),
                 span(r.get("started_boot_s"), r.get("ready_boot_s")),
                 span(r.get("ready_boot_s"), r.get("ended_boot_s")),
@@ -88,6 +88,15 @@ def table(found: list[dict[str, Any]]) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+
+
+def _drafting(r: Mapping[str, Any]) -> str:
+    """The algorithm; after a hot switch also the drafter, which the command line does not tell any longer."""
+    word = _clean(r.get("algorithm") or "base")
+    now = r.get("drafter_now")
+    if not isinstance(now, dict):
+        return word
+    return f"{word}, hot: {_clean(str(now.get('drafter') or '?').rstrip('/').rpartition('/')[2])}"
 
 
 def state_of(r: Mapping[str, Any]) -> str:

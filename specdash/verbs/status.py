@@ -104,6 +104,8 @@ def server_lines(server: ServerState, now: float) -> Iterator[str]:
     """One run: what it is, how it is, and its numbers while it lives."""
     run, n = server.run, server.numbers
     drafter = server.drafter.algorithm or "base"
+    if server.drafter.how == "hot switch":  # the command line does not tell any longer
+        drafter += f" with {server.drafter.path} (hot-switched by {server.drafter.by or '?'})"
     yield clean(f"  {run.id}  {run.target or run.profile}  {drafter}  port {run.http_port or '-'}")
     state = server.health.state if server.verdict.kind == "ready" else server.verdict.kind
     said = server.verdict.sentence or server.health.sentence
