@@ -25,7 +25,7 @@ def host(listed_at: float | None = None, pids: tuple[int, ...] = (), **status: o
 def seen(state: HostState, at: float, pid: int = 77) -> HostState:
     gpu = {"index": 0, "memory_used_mib": 900.0, "processes": [{"pid": pid, "start": 5, "memory_mib": 900.0}]}
     body = GpusSampled({"gpus": [gpu], "source": "nvml", "age_s": 0.0})
-    return gpus_sampled(state, Event(at, "h", body))
+    return gpus_sampled(state, Event(at, "h", body), body)
 
 
 def holder(state: HostState) -> str:

@@ -53,7 +53,6 @@ async def test_a_typed_name_is_asked_and_must_match() -> None:
     async with screen("ready", operator=operator) as (app, pilot):
         await pilot.press("s")
         await settle(app, pilot)
-        app.screen.query_one("#typed").focus()
         await pilot.press(*"kimi-k2.5-eagle", "enter")
         await settle(app, pilot)
         assert app.screen.query_one("#go").disabled
@@ -279,3 +278,51 @@ def test_the_fake_speaks_the_protocol() -> None:
     hub: HubLike = FakeHub("ready")
     assert hub.state.hosts
     assert ActionState("a", "stop", "t", "running").steps == ()
+
+
+async def test_typing_the_name_just_works_and_no_key_falls_through() -> None:
+    operator = FakeOperator(typed="sql")
+    async with screen("ready", operator=operator) as (app, pilot):
+        await pilot.press("s")
+        await settle(app, pilot)
+        assert app.focused.id == "typed"
+        await pilot.press("enter", *"sq", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, PlanDialog) and operator.performed == []
+        await pilot.press("l", "enter")
+        assert app.focused.id == "go"
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert operator.asked == ["stop"] and operator.performed == []
+
+
+async def test_cancel_is_one_tab_from_the_name() -> None:
+    async with screen("ready", operator=FakeOperator(typed="sql")) as (app, pilot):
+        await pilot.press("s")
+        await settle(app, pilot)
+        await pilot.press("tab")
+        assert app.focused.id == "cancel"
+        await pilot.press("l", "w", "s", "q", "1")
+        await settle(app, pilot)
+        assert isinstance(app.screen, PlanDialog) and app.is_running
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert len(app.screen_stack) == 1
+
+
+async def test_letters_typed_before_the_plan_came_do_nothing() -> None:
+    class Slow(FakeOperator):
+        gate = asyncio.Event()
+
+        async def plan_stop(self, host: str, run: str) -> Any:
+            await self.gate.wait()
+            return await super().plan_stop(host, run)
+
+    operator = Slow(typed="sql")
+    async with screen("ready", operator=operator) as (app, pilot):
+        await pilot.press("s", *"sql", "q")
+        assert isinstance(app.screen, PlanDialog) and app.is_running
+        operator.gate.set()
+        await settle(app, pilot)
+        assert operator.asked == ["stop"] and app.focused.id == "typed"
+        assert app.screen.query_one("#typed").value == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -30,7 +31,17 @@ class Body(VerticalScroll):
     ]
 
 
-class Page(ModalScreen[R]):
+class Modal(ModalScreen[R]):
+    """A screen that keeps its keys to itself: what it has no use for ends here and never acts on the main one."""
+
+    async def on_key(self, event: events.Key) -> None:
+        event.stop()
+        # Looked up here, not where Textual does it: by then another screen may be on top, with other keys.
+        if self.app.screen is self:
+            await self.app._check_bindings(event.key)
+
+
+class Page(Modal[R]):
     """A full-screen page. A subclass gives `title_words` and `rows(width)`; `update` draws again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "back", id="page.close")]

@@ -8,15 +8,15 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button
 
 from specdash.tui.cells import wrap
+from specdash.tui.dialogs.base import Modal
 from specdash.tui.paint import Lines
 from specdash.tui.words import Line, one_line
 
 
-class DecideDialog(ModalScreen[str]):
+class DecideDialog(Modal[str]):
     """Dismissed with the word of the chosen answer; Esc gives ""."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

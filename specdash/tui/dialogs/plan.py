@@ -1,6 +1,7 @@
 """A plan, shown before it runs: what dies, every check, each step's exact effect, and the exact command.
 
-Cancel has the focus. What is blocked cannot be confirmed; what is dangerous may ask for a name to be typed.
+Cancel has the focus. What is blocked cannot be confirmed; what is dangerous may ask for a name to be typed, and then
+the name has the focus.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 from specdash.control.plans import Danger, Plan
 from specdash.errors import SpecdashError
 from specdash.tui.cells import cut_line, wrap
-from specdash.tui.dialogs.base import Body
+from specdash.tui.dialogs.base import Body, Modal
 from specdash.tui.paint import Lines
 from specdash.tui.words import Line, age, one_line
 
@@ -35,7 +35,7 @@ VERB = {
 }
 
 
-class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
+class PlanDialog(Modal[tuple[Plan, str] | None]):
     """Dismissed with (plan, typed name) when confirmed, else None. Nothing on the host changes here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -110,9 +110,11 @@ class PlanDialog(ModalScreen[tuple[Plan, str] | None]):
             go.variant = "error" if plan.danger is Danger.DESTROYS else "primary"
             if plan.typed_name and not plan.blocked:
                 typed = self.query_one("#typed", Input)
-                typed.placeholder = f"type {one_line(plan.typed_name)} to confirm"
+                typed.placeholder = f"type {one_line(plan.typed_name)} to confirm (Esc cancels)"
                 typed.add_class("asked")
                 go.disabled = True
+                # Typing just works, and an Enter here is harmless until the name is right.
+                self.set_focus(typed)
         self.update()
 
     def update(self) -> None:
