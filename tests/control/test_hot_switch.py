@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from control_helpers import events_of, until, up
 
 from specdash.config.hosts import Host
 from specdash.config.secrets import Secret
-from specdash.control import hostruns, hot_switch, tune
+from specdash.control import hostruns, hot_switch, switch, tune
 from specdash.errors import Refused, RemoteError
 from specdash.host.open import open_link
 from specdash.host.remote import hotkeeper, hots, hotweights, journal, procs
@@ -299,6 +301,34 @@ async def test_a_server_that_is_not_as_proven_is_refused(link, spec, root, info,
     run_id = await served(link, spec)
     plan = await hot_switch.plan(link, run_id, str(root / "b"))
     assert any(sentence in check.sentence for check in plan.blocked), plan.blocked
+
+
+async def test_a_server_that_would_not_see_our_files_is_refused(link, spec, root):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:  # noqa: ASYNC221
+        pytest.skip("no new mount namespace may be made here")
+    run_id = await served(link, replace(spec, wrapper=("unshare", "-m")))
+    plan = await hot_switch.plan(link, run_id, str(root / "b"))
+    assert [check.category for check in plan.blocked] == ["hot_stranger"], plan.blocked
+    assert "another container" in plan.blocked[0].sentence
+
+
+async def test_an_ordinary_switch_waits_for_a_hot_one(link, spec, root):
+    spec = replace(spec, flags=(*spec.flags, ("--hold", "/update_weights_from_tensor")))
+    run_id = await served(link, spec)
+    (root / "gate").touch()
+    stream = hot_switch.run(
+        link, await hot_switch.plan(link, run_id, str(root / "b"), measure=False, pulse=False)
+    )
+    await anext(stream)
+    await anext(stream)
+    await until(lambda: (root / "gate.reached").exists())
+    ordinary = await switch.plan(link, run_id, replace(spec, profile="next"), measure=False)
+    with pytest.raises(Refused, match="changes its draft weights"):
+        await events_of(switch.run(link, ordinary))
+    (root / "gate").unlink()
+    assert (await events_of(stream))[-1].final == "done"
+    third = await switch.plan(link, run_id, replace(spec, profile="next"), measure=False)
+    assert any("hot-switched drafter" in note for note in third.notes), "what a way back would start"
 
 
 async def test_present_files_that_are_newer_than_the_server_prove_nothing(link, spec, root):

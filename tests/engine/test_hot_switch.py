@@ -154,6 +154,14 @@ def test_what_would_kill_the_server_is_refused(desk: Desk, drafters: dict[str, P
     assert plan.returncode == 4 and "has shape" in plan.stdout, plan.stdout + plan.stderr
     done = desk.run("switch", "--hot", "hot-a", str(drafters["bad"]), "--yes")
     assert done.returncode == 4 and "ordinary switch" in done.stderr, done.stderr
+    for profile, why in (
+        ("engine-ngram", "has no drafter"),
+        ("engine-standalone", "more than"),
+        ("engine-eagle3", ""),
+    ):
+        other = desk.run("switch", "--hot", "hot-a", profile, "--dry-run")
+        assert (other.returncode == 4) == (profile != "engine-eagle3"), other.stdout + other.stderr
+        assert other.returncode == 0 or why in other.stderr
     healthy(desk)
 
 

@@ -41,6 +41,11 @@ def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str
             )
         if a.get("managed_by"):
             raise CallError("denied", "%s is managed by %s." % (plan["a"], a["managed_by"]), "Stop it there.")
+        hot = folders.ask("hot", folders.run_lock(str(a["folder"])), {"cmd": "status"})
+        if hot is not None:
+            raise CallError(
+                "busy", "%s changes its draft weights (%s)." % (hot.get("by"), hot.get("title")), "Wait."
+            )
         os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
             runstore.prepare(base, run, files)
