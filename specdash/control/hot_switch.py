@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from specdash.control import hostruns
+from specdash.control import hostruns, launch, switch
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.control.preflight_facts import made
 from specdash.errors import Refused, RemoteError
@@ -20,6 +21,7 @@ from specdash.host.link import Link
 from specdash.sglang import hot as rules
 from specdash.sglang import hot_fit
 from specdash.sglang import pulse as pulses
+from specdash.sglang.commandline import LaunchSpec
 from specdash.sglang.fit import Finding
 
 RULES, PULSE_RULES = "specdash.sglang.hot", "specdash.sglang.pulse"
@@ -29,7 +31,11 @@ BUNDLE = (
     "specdash.control.remote_probe",
     "specdash.sglang",
 )
+ONLY_WEIGHTS = ("drafter:", "--speculative-draft-model-path:", "--speculative-draft-model:")
+"""How the lines of a difference begin that a hot switch may carry."""
 LOOK_S = 180.0
+SPARE_MEMORY = 2 << 30
+"""Bytes beside the weights: torch is imported once, and the engine must not be the one that is killed."""
 
 
 async def plan(
@@ -105,6 +111,24 @@ async def plan(
         typed_name=str(run.get("profile") or run_id) if requests or run.get("adopted") else "",
         spec={"hot": spec},
     )
+
+
+def drafter_of(link: Link, record: Mapping[str, Any], spec: LaunchSpec) -> str:
+    """The drafter of a profile, as a path for `plan`, where the profile differs from the run in nothing else.
+
+    Raises Refused with what else differs: that needs the ordinary switch.
+    """
+    name = str(record.get("profile") or record["id"])
+    ordinary = f"The ordinary switch: specdash switch {name} {spec.profile}."
+    if not spec.drafter:
+        raise Refused(f"{spec.profile} has no drafter.", ordinary)
+    asked = launch.describe(link, replace(spec, host=link.name), "x")
+    told = [one for one in switch.difference(record, asked) if not one.startswith(ONLY_WEIGHTS)]
+    if told and told != [switch.NOTHING_DIFFERS]:
+        raise Refused(
+            f"{spec.profile} differs in more than the drafter's weights: {'; '.join(told[:3])}.", ordinary
+        )
+    return spec.drafter if asked["cwd"] == record["cwd"] else posixpath.join(asked["cwd"], spec.drafter)
 
 
 def _steps(measure: bool, pulse: bool, drafter: str) -> tuple[Step, ...]:
@@ -187,6 +211,10 @@ def judge(
         size = sum(one["bytes"] for one in new["tensors"].values())
         if size + (64 << 20) > there["shm"]["free_bytes"]:
             text = f"/dev/shm has {there['shm']['free_bytes'] / 1e9:.1f} GB free; the weights need {size / 1e9:.1f} GB."
+            found.append(Finding("block", "hot_no_room", text, "Make room, or use the ordinary switch."))
+        left = there.get("memory_bytes")
+        if left is not None and size + SPARE_MEMORY > left:
+            text = f"{left / 1e9:.1f} GB of memory may still be used; the weights need {size / 1e9:.1f} GB and some to spare."
             found.append(Finding("block", "hot_no_room", text, "Make room, or use the ordinary switch."))
     for why in there["strangers"][:1]:
         text = f"The server would not see our shared memory: {why}."

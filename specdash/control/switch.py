@@ -25,6 +25,7 @@ from specdash.sglang.commandline import LaunchSpec
 PULSE_RULES = "specdash.sglang.pulse"
 SETTLE_S = 120.0
 HOLD_S = 600.0
+NOTHING_DIFFERS = "Nothing differs: the same command, environment and place."
 
 
 async def plan(
@@ -215,7 +216,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             said.append(f"environment {name}: {before.get(name, 'not set')} → {after.get(name, 'not set')}")
-    return said or ["Nothing differs: the same command, environment and place."]
+    return said or [NOTHING_DIFFERS]
 
 
 def _flags(run: Mapping[str, Any]) -> dict[str, str]:

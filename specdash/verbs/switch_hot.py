@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import posixpath
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from specdash.exits import Exit
@@ -72,33 +70,17 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
 
 async def _drafter(context: Context, link: Link, run_id: str, name: str) -> tuple[str, str]:
     """(the drafter's path as the run's process would write it, the profile it came from or "")."""
-    from specdash.control import hostruns, launch, switch
+    from specdash.control import hostruns, hot_switch
     from specdash.control.profiles import resolve
-    from specdash.errors import ConfigError, Refused
+    from specdash.errors import ConfigError
 
-    record = await hostruns.record(link, run_id)
     if "/" in name:
         return name, ""
     try:
         spec = resolve(name, context.settings)
     except ConfigError:
         return name, ""  # a folder below the run's working directory
-    if not spec.drafter:
-        raise Refused(f"{name} has no drafter.", f"The ordinary switch: specdash switch {run_id} {name}.")
-    asked = launch.describe(link, replace(spec, host=link.name), "x")
-    told = [one for one in switch.difference(record, asked) if not _only_weights(one)]
-    if told and told[0] != "Nothing differs: the same command, environment and place.":
-        raise Refused(
-            f"{name} differs in more than the drafter's weights: {'; '.join(told[:3])}.",
-            f"The ordinary switch: specdash switch {record.get('profile') or run_id} {name}.",
-        )
-    same_place = asked["cwd"] == record["cwd"]
-    return spec.drafter if same_place else posixpath.join(asked["cwd"], spec.drafter), name
-
-
-def _only_weights(sentence: str) -> bool:
-    """The lines of a difference that a hot switch may carry."""
-    return sentence.startswith(("drafter:", "--speculative-draft-model-path:", "--speculative-draft-model:"))
+    return hot_switch.drafter_of(link, await hostruns.record(link, run_id), spec), name
 
 
 async def _list(context: Context, link: Link, run_id: str) -> Exit:

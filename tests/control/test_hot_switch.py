@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -19,10 +20,11 @@ from control_helpers import events_of, until, up
 
 from specdash.config.hosts import Host
 from specdash.config.secrets import Secret
-from specdash.control import hostruns, hot_switch, switch, tune
+from specdash.control import hostruns, hot_switch, remote_hot, switch, tune
 from specdash.errors import Refused, RemoteError
 from specdash.host.open import open_link
 from specdash.host.remote import hotkeeper, hots, hotweights, journal, procs
+from specdash.sglang import hot_fit
 from specdash.sglang.commandline import LaunchSpec
 
 
@@ -382,3 +384,47 @@ async def test_tune_sets_says_the_undo_and_refuses_what_has_none(link, spec):
             await tune.plan(link, run_id, key, value)
     with pytest.raises(Refused, match="is a number"):
         await tune.plan(link, run_id, "speculative_accept_threshold_single", "nan")
+
+
+@pytest.mark.parametrize(
+    ("shm", "memory", "sentence"),
+    [
+        (1 << 40, 1 << 40, ""),
+        (1 << 20, 1 << 40, "/dev/shm has"),
+        (1 << 40, 1 << 30, "of memory may still be used"),
+    ],
+)
+def test_no_room_is_a_block(root, shm, memory, sentence):
+    """The copy lives in memory: a server that is killed for it would be worse than any drafter."""
+    a, b = hot_kit.drafter(root / "a", b"\1"), hot_kit.drafter(root / "b", b"\3")
+    info = {"speculative_algorithm": "EAGLE3", "dp_size": 1, "pp_size": 1, "nnodes": 1, "tp_size": 1}
+    info["speculative_draft_model_path"] = str(a)
+    run = {"phase": "ready", "drafter": str(a), "started_unix": time.time()}
+    able = {"able": True, "missing": [], "evidence": []}
+    look = {"capability": able, "now": remote_hot.drafter(str(a)), "new": remote_hot.drafter(str(b))}
+    there = {"shm": {"free_bytes": shm}, "memory_bytes": memory, "strangers": []}
+    blocked = [
+        check.sentence for check in hot_switch.judge(run, info, look, there) if check.status == "block"
+    ]
+    assert (sentence in " ".join(blocked)) if sentence else not blocked
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"\xff" * 40,
+        b"\x02\0\0\0\0\0\0\0{}",
+        b"\x10\0\0\0\0\0\0\0" + b'{"a":{"dtype":1}}'[:16],
+        b"\0" * 8,
+    ],
+)
+def test_a_broken_file_is_a_sentence(root, broken):
+    folder = hot_kit.drafter(root / "a")
+    (folder / "model.safetensors").write_bytes(broken)
+    read = remote_hot.drafter(str(folder))
+    assert read["problem"]
+    other = remote_hot.drafter(str(hot_kit.drafter(root / "b")))
+    found = hot_fit.alike(other, read)
+    assert [one.status for one in found] == ["block"] and "new drafter" in found[0].sentence
+    assert remote_hot.drafter(str(root / "nowhere"))["problem"]

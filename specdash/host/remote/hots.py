@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import hotkeeper, hotkeys, hotweights, journal, kin, procs, runstore, switches
+from specdash.host.remote import hotkeeper, hotkeys, hotweights, journal, kin, procs, runstore, switches, warm
 from specdash.host.remote.wire import CallError
 
 
@@ -23,7 +23,7 @@ def holder(run_folder: str) -> Optional[Dict[str, Any]]:
 
 
 def look(base: str, run: str) -> Dict[str, Any]:
-    """{shm: {free_bytes, total_bytes}, strangers: [why a process of the run would not see our files], busy,
+    """{shm: {free_bytes, total_bytes}, memory_bytes (what may still be used; None: not told), strangers: [why a process of the run would not see our files], busy,
     left_open: ids of changes that were killed and may have left an update open}."""
     folder = runstore.folder_of(base, run)
     found = _living(folder, run)
@@ -41,10 +41,33 @@ def look(base: str, run: str) -> Dict[str, Any]:
     left = [one for one in listing(base, run) if one["open"] and not one["alive"]]
     return {
         "shm": hotweights.room(),
+        "memory_bytes": memory_left(os.getpid()),
         "strangers": strangers[:5],
         "busy": holder(folder) or switches.holder(base),
         "left_open": [one["id"] for one in left],
     }
+
+
+def memory_left(pid: int) -> Optional[int]:
+    """Bytes that a process may still take: of the machine, or of its own control group (v2) if that is less."""
+    found = [one for one in (warm.available(), _cgroup_left(pid)) if one is not None]
+    return min(found) if found else None
+
+
+def _cgroup_left(pid: int) -> Optional[int]:
+    """The tightest limit on the way up. None: no limit, or not version 2."""
+    line = (procs.read_bytes("/proc/%d/cgroup" % pid, 65536) or b"").decode("utf-8", "replace").strip()
+    path = line.rpartition("0::")[2].strip("/") if "0::" in line else ""
+    left: List[int] = []
+    while True:
+        place = os.path.join("/sys/fs/cgroup", path)
+        limit = (procs.read_bytes(os.path.join(place, "memory.max"), 64) or b"").strip()
+        used = (procs.read_bytes(os.path.join(place, "memory.current"), 64) or b"").strip()
+        if limit.isdigit() and used.isdigit():
+            left.append(max(0, int(limit) - int(used)))
+        if not path:
+            return min(left) if left else None
+        path = os.path.dirname(path)
 
 
 def _living(folder: str, run: str) -> Dict[str, Any]:
