@@ -19,6 +19,8 @@ HELD_MIB = 300.0
 MOST_GPUS = 256
 UNTOLD_S = 15.0
 """Longest that a process counts as not told yet: a run lists its own every 2 s, and longer only when it is held up."""
+LISTED_S = 4.0
+"""A list of a run's processes may be so old when it comes: one period of sampling, and one of reading."""
 
 
 def gpus_sampled(host: HostState, event: Event, body: GpusSampled) -> HostState:
@@ -110,7 +112,7 @@ def _process(
 def _told_until(host: HostState) -> float | None:
     """Every living run has listed its processes as they were then; None when no run of ours lives."""
     told = [
-        known.at if (known := memory.of(server).processes) is not None else float("-inf")
+        known.at - LISTED_S if (known := memory.of(server).processes) is not None else float("-inf")
         for server in host.servers.values()
         if server.status.alive is not False
         and server.status.ended_boot_s is None

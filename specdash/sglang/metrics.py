@@ -7,6 +7,7 @@ spelling is taken apart once. Names and labels by version: facts/sglang-surface.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass, field
@@ -140,18 +141,26 @@ def chosen(page: Page, name: str, only: Optional[Mapping[str, str]] = None) -> D
     Where a series with a `priority` label stands beside one without, the latter is the total and alone
     is kept. `only` filters by label values.
     """
-    rows = [(dict(labels), value) for labels, value in page.series.get(name, ())]
+    rows = page.series.get(name, ())
     if only:
-        rows = [(lb, v) for lb, v in rows if all(lb.get(k) == want for k, want in only.items())]
-    if any("priority" not in labels for labels, _ in rows):
-        rows = [(labels, value) for labels, value in rows if "priority" not in labels]
-    best: Dict[Labels, Tuple[List[Tuple[int, str]], float]] = {}
-    for labels, value in rows:
-        key = tuple(sorted((k, v) for k, v in labels.items() if k not in COPIES))
-        order = [_rank(labels.get(copy, "0")) for copy in COPIES]
+        rows = tuple(row for row in rows if all(dict(row[0]).get(k) == want for k, want in only.items()))
+    facts = [_identity(labels) for labels, _ in rows]
+    total = any(not priority for _, _, priority in facts)
+    best: Dict[Labels, Tuple[Tuple[Tuple[int, str], ...], float]] = {}
+    for (key, order, priority), (_, value) in zip(facts, rows):
+        if total and priority:
+            continue
         if key not in best or order < best[key][0]:
             best[key] = (order, value)
     return {key: value for key, (_, value) in best.items()}
+
+
+@functools.lru_cache(maxsize=32768)
+def _identity(labels: Labels) -> Tuple[Labels, Tuple[Tuple[int, str], ...], bool]:
+    """(labels without those of copies, rank among the copies, whether it is of one priority only)."""
+    told = dict(labels)
+    key = tuple(pair for pair in labels if pair[0] not in COPIES)
+    return key, tuple(_rank(told.get(copy, "0")) for copy in COPIES), "priority" in told
 
 
 def by_dp(page: Page, name: str) -> Dict[str, float]:

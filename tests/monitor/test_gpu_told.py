@@ -9,7 +9,7 @@ import pytest
 from specdash.monitor import memory
 from specdash.monitor.events import Event, GpusSampled
 from specdash.monitor.liveness import Processes
-from specdash.monitor.reduce_gpu import UNTOLD_S, gpus_sampled
+from specdash.monitor.reduce_gpu import LISTED_S, UNTOLD_S, gpus_sampled
 from specdash.monitor.state import HostState, RunFacts, RunStatus, ServerState
 
 
@@ -39,7 +39,11 @@ def test_unknown_while_a_starting_run_has_not_listed_its_processes() -> None:
     told = replace(first, servers=host(101.0, (77,)).servers)
     assert holder(seen(told, 102.0)) == "ours"
     not_its = replace(first, servers=host(101.0, (78,)).servers)
-    assert holder(seen(not_its, 102.0)) == "others"
+    assert holder(seen(not_its, 102.0)) == "unknown", (
+        "the list may have been made before the process was there"
+    )
+    not_its = replace(first, servers=host(101.0 + LISTED_S, (78,)).servers)
+    assert holder(seen(not_its, 106.0)) == "others"
 
 
 def test_a_run_that_never_lists_does_not_hide_others_for_ever() -> None:
