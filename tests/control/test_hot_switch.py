@@ -110,6 +110,8 @@ async def test_there_and_back_with_checksums_and_who_and_since_when(link, spec, 
     events = await events_of(hot_switch.run(link, back))
     assert events[-1].final == "done", events[-1]
     await healthy(link, spec, run_id, 2.3)
+    kept = os.path.join(hostruns.run_folder(link, run_id), "hot", back.id)
+    await until(lambda: sorted(os.listdir(kept)) == ["plan.json", "state.jsonl"])  # the programs go
     sent = journal.last(os.path.join(hostruns.run_folder(link, run_id), hotkeeper.HISTORY))
     assert [one["drafter"] for one in sent] == [str(root / "b"), str(root / "a")]
     assert sent[0]["before"] == sent[1]["after"] != sent[0]["after"] == sent[1]["before"]

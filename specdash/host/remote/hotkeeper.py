@@ -425,10 +425,20 @@ def main(argv: Optional[List[str]] = None) -> int:
                 except InterruptedError:
                     continue
             if progress(folder)["end"] is not None:
+                _tidy(folder)
                 return 0
     except Exception:
         _broken(folder)
     return 1
+
+
+def _tidy(folder: str) -> None:
+    """The programs are not needed any more; the records stay."""
+    for name in (folders.PYZ, BUNDLE):
+        try:
+            os.unlink(folders.path(folder, name))
+        except OSError:
+            continue
 
 
 def _broken(folder: str) -> None:
