@@ -124,7 +124,7 @@ def advise(category: str, numbers: Dict[str, Any], known: Known, hints: str) -> 
             if known.flags is None or use in known.flags
         ]
         return Said(
-            tuple(rows) or ("Look at the flags that this version has: `specdash flags`.",),
+            tuple(rows) or ("Look at the flags that this version has: `specdash probe`.",),
             "",
             tuple(instead.values()),
         )
@@ -196,7 +196,7 @@ def _signal(numbers: Dict[str, Any]) -> Said:
 
 
 PLAIN: Dict[str, Tuple[str, ...]] = {
-    "unknown_algorithm": ("Use an algorithm that the installed version has (`specdash algorithms`), or install a version that knows it.",),
+    "unknown_algorithm": ("Use an algorithm that the installed version has (`specdash probe`), or install a version that knows it.",),
     "missing_flag": ("Add the flag to the profile.",),
     "flag_conflict": ("Take one of them out of the profile.",),
     "flag_abbreviation": ("Write the flag in full.",),

@@ -169,6 +169,8 @@ def judge(evidence: Evidence) -> Optional[Candidate]:
         rank = {"root": 0, "plain": 1, "symptom": 2}[kind]
         if hit and hit[0].category == "killed_by_signal":
             rank = 1
+        elif text.startswith("KeyboardInterrupt"):
+            rank = 2  # what an interrupt looks like in Python, wherever it happened to be
         if best is None or rank < best[0]:
             best = (rank, hit[0].category if hit else "exception", hit[1] if hit else {}, text)
     if best is None:
