@@ -205,7 +205,7 @@ def judge(
         found.append(Finding("block", "hot_no_drafter", "The run has no drafter to replace.", hot_fit.REMEDY))
     elif new is not None:
         found += hot_fit.alike(now, new)
-        found += same_as_loaded(run, info, now)
+        found += same_as_loaded(run, info, now, there.get("started_unix"))
         if now["full"] == new["full"]:
             found.append(Finding("warn", "hot_same", "It serves with this drafter already."))
         size = sum(one["bytes"] for one in new["tensors"].values())
@@ -238,8 +238,13 @@ def version_differs(look: Mapping[str, Any], info: Mapping[str, Any]) -> bool:
     return bool(told and read and told != read)
 
 
-def same_as_loaded(run: Mapping[str, Any], info: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding]:
-    """Are the present drafter's files still those that the engine loaded? Else nothing is proven of what runs."""
+def same_as_loaded(
+    run: Mapping[str, Any], info: Mapping[str, Any], now: Mapping[str, Any], started: float | None
+) -> list[Finding]:
+    """Are the present drafter's files still those that the engine loaded? Else nothing is proven of what runs.
+
+    `started`: when the server's process was (Unix s).
+    """
     serves = run.get("drafter_now")
     if serves:
         if dict(serves.get("stamps") or {}) != dict(now["stamps"]):
@@ -250,7 +255,6 @@ def same_as_loaded(run: Mapping[str, Any], info: Mapping[str, Any], now: Mapping
     if told != str(run.get("drafter") or ""):
         text = f"The server says that it drafts with {told or 'nothing'}, its record says {run.get('drafter') or 'nothing'}."
         return [Finding("block", "hot_not_known", text, hot_fit.REMEDY)]
-    started = run.get("started_unix")
     newest = max((int(stamp[1]) for stamp in now["stamps"].values()), default=0) / 1e9
     if not started:
         return [

@@ -401,10 +401,10 @@ def test_no_room_is_a_block(root, shm, memory, sentence):
     a, b = hot_kit.drafter(root / "a", b"\1"), hot_kit.drafter(root / "b", b"\3")
     info = {"speculative_algorithm": "EAGLE3", "dp_size": 1, "pp_size": 1, "nnodes": 1, "tp_size": 1}
     info["speculative_draft_model_path"] = str(a)
-    run = {"phase": "ready", "drafter": str(a), "started_unix": time.time()}
+    run = {"phase": "ready", "drafter": str(a)}
     able = {"able": True, "missing": [], "evidence": []}
     look = {"capability": able, "now": remote_hot.drafter(str(a)), "new": remote_hot.drafter(str(b))}
-    there = {"shm": {"free_bytes": shm}, "memory_bytes": memory, "strangers": []}
+    there = {"shm": {"free_bytes": shm}, "memory_bytes": memory, "strangers": [], "started_unix": time.time()}
     blocked = [
         check.sentence for check in hot_switch.judge(run, info, look, there) if check.status == "block"
     ]

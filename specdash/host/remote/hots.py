@@ -23,7 +23,7 @@ def holder(run_folder: str) -> Optional[Dict[str, Any]]:
 
 
 def look(base: str, run: str) -> Dict[str, Any]:
-    """{shm: {free_bytes, total_bytes}, memory_bytes (what may still be used; None: not told), strangers: [why a process of the run would not see our files], busy,
+    """{shm: {free_bytes, total_bytes}, memory_bytes (what may still be used; None: not told), started_unix (of its process, s), strangers: [why a process of the run would not see our files], busy,
     left_open: ids of changes that were killed and may have left an update open}."""
     folder = runstore.folder_of(base, run)
     found = _living(folder, run)
@@ -42,6 +42,8 @@ def look(base: str, run: str) -> Dict[str, Any]:
     return {
         "shm": hotweights.room(),
         "memory_bytes": memory_left(os.getpid()),
+        # An adopted server's records begin with its adoption, its process does not.
+        "started_unix": time.time() - procs.boot_now() + found["start"] / float(os.sysconf("SC_CLK_TCK")),
         "strangers": strangers[:5],
         "busy": holder(folder) or switches.holder(base),
         "left_open": [one["id"] for one in left],
