@@ -60,6 +60,7 @@ class Client(threading.Thread):
                     self.good += 1
             except (OSError, ValueError) as error:
                 self.lost.append(repr(error))
+                self.over.wait(0.2)  # while nothing listens, a try now and then
             self.over.wait(self.pause_s)
 
 
