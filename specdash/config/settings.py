@@ -14,6 +14,8 @@
     warn = ["accept<1.8"]
     [keys]
     launch = "ctrl+l"
+    [alerts]
+    command = ["notify-send", "specdash"]
 
 No file is a fine file: hosts then come from `~/.ssh/config` by alias, and `local` is always there.
 """
@@ -46,6 +48,19 @@ class Defaults(BaseModel):
     profile: str = Field(default="", description="Profile that the screen selects first.")
 
 
+class Alerts(BaseModel):
+    """`[alerts]`: what the screen does when an alarm comes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bell: bool = Field(default=True, description="Ring the terminal's bell for what is critical.")
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="Command and arguments, run without a shell for every alarm (warning or critical), which it "
+        "finds in SPECDASH_ALERT_SEVERITY, _WHERE, _SENTENCE and _STEP.",
+    )
+
+
 class Settings(BaseModel):
     """The config file as a whole."""
 
@@ -57,6 +72,7 @@ class Settings(BaseModel):
     hosts: dict[str, Host] = Field(default_factory=dict, description="Hosts by name.")
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="Names for several hosts.")
     check: CheckSettings = Field(default_factory=CheckSettings, description="Thresholds for every target.")
+    alerts: Alerts = Field(default_factory=Alerts, description="What the screen does when an alarm comes.")
     keys: dict[str, str] = Field(
         default_factory=dict, description='Keys of the screen: action = "key", several separated by commas.'
     )

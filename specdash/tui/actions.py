@@ -40,6 +40,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("runs", "r", "runs", "Runs of this host, past and present", "Look", show=True),
     Action("abort", "x", "take back", "Take the running switch or stop back, as far as it can be", "Servers", danger=Danger.DESTROYS),
     Action("adopt", "A", "adopt", "Take over a server that somebody else started, by name", "Servers", danger=Danger.CHANGES),
+    Action("hot", "h", "hot switch", "Other draft weights into the running server, which goes on serving", "Servers", danger=Danger.CHANGES),
+    Action("attach", "u", "go on", "Go on with a switch that stands still, or take it back", "Servers", danger=Danger.DESTROYS),
     Action("retry", "c", "connect", "Connect to the chosen host now instead of waiting", "Servers"),
     Action("search", "slash", "search", "Search the log by regular expression", "Log", show=True),
     Action("profiles", "P", "profiles", "All profiles: inheritance, command, difference, edit", "Look"),

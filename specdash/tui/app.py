@@ -10,7 +10,7 @@ import codecs
 import locale
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.style import Style
@@ -25,6 +25,7 @@ from specdash.errors import SpecdashError
 from specdash.monitor.state import ActionState, FleetState, HostState, ServerState
 from specdash.tui import themes
 from specdash.tui.actions import ACTIONS, Action
+from specdash.tui.alerts import Hook
 from specdash.tui.doing import Doing
 from specdash.tui.footer import Keys
 from specdash.tui.logview import LogView
@@ -44,6 +45,9 @@ from specdash.tui.words import age_note, one_line
 
 UPDATE_S = 0.25
 """Nothing that arrives is drawn more often than this; keys are answered at once."""
+
+TOAST_MOST = 130
+"""Characters of a toast."""
 
 
 class SpecdashApp(App[int]):
@@ -69,6 +73,8 @@ class SpecdashApp(App[int]):
         keys: dict[str, str] | None = None,
         chosen_profile: str = "",
         wall_clock: bool = True,
+        bell: bool = True,
+        alert_command: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.hub = hub
@@ -92,6 +98,8 @@ class SpecdashApp(App[int]):
         self._log_size = (-1, 0)
         self._wall_clock = wall_clock
         self._asking: str = ""
+        self.bell_on = bell
+        self.alerts = Hook(alert_command, lambda said: self.tell(said, "warning"))
         self.doing = Doing(self)
 
     # Building -----------------------------------------------------------------------------------------
@@ -339,10 +347,14 @@ class SpecdashApp(App[int]):
     # Asking and telling -------------------------------------------------------------------------------
 
     def tell(self, sentence: str, severity: str = "info") -> None:
-        """A message that is kept; a toast shows it where the operator looks. Markup is never read."""
+        """A message that is kept; a toast shows its beginning where the operator looks. Markup is never read."""
         self.notices.add(sentence, severity, self.fleet.now)
         level: Any = {"critical": "error", "warning": "warning"}.get(severity, "information")
-        self.notify(one_line(sentence), severity=level, markup=False, timeout=6)
+        shown = one_line(sentence)
+        if len(shown) > TOAST_MOST:
+            # What is under a toast is not seen: two rows or three, the rest is on the page of messages.
+            shown = f"{shown[: TOAST_MOST - 20].rstrip()}… (! shows all)"
+        self.notify(shown, severity=level, markup=False, timeout=6)
         self._dirty = True
 
     def why_not(self, action: Action) -> str:

@@ -31,6 +31,8 @@ class Doing:
     def __init__(self, app: SpecdashApp) -> None:
         self.app = app
         self._rejoined: set[str] = set()
+        self.standing: dict[str, Plan] = {}
+        """Host → a switch whose program there was killed before its end."""
 
     @property
     def main(self) -> Any:
@@ -46,9 +48,13 @@ class Doing:
             if host.link.status == "up" and name not in self._rejoined:
                 self._rejoined.add(name)
                 self.app.run_worker(self._rejoin(name), group="rejoin", exclusive=False)
-        if self.app.notices.rang:
-            self.app.notices.rang = False
-            self.app.bell()
+        notices = self.app.notices
+        if notices.rang:
+            notices.rang = False
+            if self.app.bell_on:
+                self.app.bell()
+        while notices.came:
+            self.app.alerts.add(notices.came.pop(0))
 
     # Whether ------------------------------------------------------------------------------------------
 
@@ -70,6 +76,8 @@ class Doing:
                 return "" if running is not None else "nothing runs that could be taken back."
             if running is not None:
                 return f"“{running.title}” is still running."
+            if action.id == "attach":
+                return "" if host.name in self.standing else "no switch stands still here."
         server = app.server
         if action.id == "launch" and not app.profile_name:
             return "no profile is chosen; choose one at the left."
@@ -80,6 +88,11 @@ class Doing:
                 return "no server is running here; l launches one."
             if not app.profile_name:
                 return "no profile to switch to; choose one at the left."
+        if action.id == "hot":
+            if server is None or not is_living(server):
+                return "no server is running here; l launches one."
+            if not server.run.algorithm:
+                return "this server has no drafter; w switches to a profile that has one."
         if action.id == "retry":
             if app.host is None:
                 return "no host is chosen."
@@ -137,6 +150,51 @@ class Doing:
             self._choose(name)
             self._plan("switch", f"Checking {name}…")
 
+    def action_hot(self) -> None:
+        """Other weights for the drafter that serves: the chosen profile's, or one that is asked for."""
+        from specdash.tui.dialogs.choose import ChooseProfile
+
+        if not self._may("hot"):
+            return
+        server = self.app.server
+        now = server.run.profile if server else ""
+        fit = [row for row in self.app.profile_rows if row.drafter and not row.problem and row.name != now]
+        if any(row.name == self.app.profile_name for row in fit):
+            self._chosen_hot(self.app.profile_name)
+        else:
+            self.app.push_screen(ChooseProfile("Draft weights of which profile?", fit), self._chosen_hot)
+
+    def _chosen_hot(self, name: str | None) -> None:
+        if name:
+            self._choose(name)
+            self._plan("hot", f"Comparing the draft weights of {name} with those that serve…")
+
+    def action_attach(self) -> None:
+        """A switch stands still: go on with it, or take it back."""
+        from specdash.tui.dialogs.decide import DecideDialog
+
+        plan = self.standing.get(self.app.host_name)
+        if not self._may("attach") or plan is None:
+            return
+
+        def done(word: str | None) -> None:
+            if word in ("go_on", "abort"):
+                self.app.run_worker(self._attach(plan, word), group="plan", exclusive=False)
+
+        if plan.kind == "hot_switch":
+            words = "Going on closes the update that it left open; the old weights come back."
+            answers = [("later", "Leave it"), ("go_on", "Go on")]
+        else:
+            words = "Going on starts its program again where it was. Taking it back brings the previous server back."
+            answers = [("later", "Leave it"), ("go_on", "Go on"), ("abort", "Take it back")]
+        self.app.push_screen(DecideDialog(f"{plan.title} stands still.", [words], answers), done)
+
+    async def _attach(self, plan: Plan, word: str) -> None:
+        self.standing.pop(plan.host, None)
+        if word == "abort":
+            await self._abort(plan.host, plan.kind, plan.id)
+        await self._follow(plan, self.app.operator.attach(plan))
+
     def _plan(self, kind: str, words: str) -> None:
         app = self.app
         host, run, profile = app.host_name, app.run_id, app.profile_name
@@ -146,10 +204,12 @@ class Doing:
                 return await app.operator.plan_launch(host, profile)
             if kind == "stop":
                 return await app.operator.plan_stop(host, run)
+            if kind == "hot":
+                return await app.operator.plan_hot(host, run, profile)
             return await app.operator.plan_switch(host, run, profile)
 
         command = ""
-        if kind != "stop":
+        if kind not in ("stop", "hot"):
             try:
                 command = app.operator.command(profile)
             except SpecdashError as problem:
@@ -197,6 +257,9 @@ class Doing:
                     self.app.post_message(Decide(plan, event.sentence))
                 if event.final:
                     outcome, sentence = event.final, event.sentence
+                    if event.data.get("lost"):
+                        self.standing[plan.host] = plan
+                        sentence = f"{sentence} Key: u."
         except (SpecdashError, TimeoutError) as problem:
             said = str(problem) or "the host did not answer in time; what it was told may still happen."
             self.app.post_message(Told(f"{plan.title}: {said}", "critical"))

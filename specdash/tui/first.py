@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
+from specdash.errors import SpecdashError
 from specdash.tui import themes
 from specdash.tui.app import ascii_only
 from specdash.tui.cells import cut_line, heading, wrap
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from specdash.verbs.context import Context
 
 DEMO = "\0demo"
+LOOK_S = 15.0
 TOUR = (
     "specdash watches SGLang servers on GPU hosts over SSH, and launches, stops and switches them.",
     "Left: hosts and launch profiles. Top: GPUs. Middle: the server and whether its drafter pays. Below: its log.",
@@ -39,6 +44,32 @@ class Offer:
     name: str
     title: str
     words: str
+
+
+async def servers_here() -> list[str]:
+    """SGLang servers that run on this machine now, in words. Starts nothing, changes nothing."""
+    from specdash.config.hosts import LOCAL, Host
+    from specdash.control import adopt
+    from specdash.host.open import open_link
+
+    link = await open_link(Host(name=LOCAL))
+    try:
+        found, _ = await adopt.find(link)
+    finally:
+        await link.close()
+    return [
+        " ".join(
+            word
+            for word in (
+                one.model.rsplit("/", 1)[-1] or "SGLang",
+                f"({one.algorithm})" if one.algorithm else "",
+                f"port {one.port}" if one.port else "",
+                f"pid {one.pid} of {one.user}",
+            )
+            if word
+        )
+        for one in found
+    ]
 
 
 def offers(aliases: Sequence[str], local: bool, demo: bool) -> list[Offer]:
@@ -64,11 +95,23 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         Binding("q,escape", "leave", "quit"),
     ]
 
-    def __init__(self, found: Sequence[Offer], config: str) -> None:
+    class Looked(Message):
+        """What runs on this machine; None when it could not be looked at."""
+
+        def __init__(self, found: list[str] | None) -> None:
+            super().__init__()
+            self.found = found
+
+    def __init__(
+        self, found: Sequence[Offer], config: str, look: Callable[[], Awaitable[list[str]]] | None = None
+    ) -> None:
         super().__init__()
+        self.look = look
+        self.looking = look is not None
         self.found = list(found)
         self.config = config
         self.at = 0
+        self.moved = False
         self.marked: set[str] = set()
         self.ascii_only = ascii_only()
         self.role_styles: dict[str, Style] = {}
@@ -86,6 +129,26 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         row = self.query_one(Row)
         row.styles.height = "1fr"
         self.call_after_refresh(row.update)
+        if self.look is not None:
+            self.run_worker(self._look(), exclusive=True)
+
+    async def _look(self) -> None:
+        found: list[str] | None = None
+        if self.look is not None:
+            with contextlib.suppress(SpecdashError, OSError, TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    found = await self.look()
+        self.post_message(self.Looked(found))
+
+    def on_first_run_looked(self, message: Looked) -> None:
+        """Where servers run already is the likeliest wish: it goes first, and takes the cursor if nobody moved it."""
+        self.looking = False
+        if message.found:
+            here = Offer("local", "local", f"this machine: {', '.join(message.found)}; A adopts one")
+            chosen = self.found[self.at].name if self.found and self.moved else "local"
+            self.found = [here, *(offer for offer in self.found if offer.name != "local")]
+            self.at = next((i for i, offer in enumerate(self.found) if offer.name == chosen), 0)
+        self.query_one(Row).update()
 
     def _draw(self, width: int, height: int, focused: bool) -> list[Line]:
         rows: list[Line] = [
@@ -94,7 +157,8 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         ]
         for sentence in TOUR:
             rows += [[(" " + row, "")] for row in wrap(sentence, width - 2)]
-        rows += [[("", "")], heading([("Where to look", "title")], [], width)]
+        note: Line = [("looking for servers on this machine…", "dim")] if self.looking else []
+        rows += [[("", "")], heading([("Where to look", "title")], note, width)]
         if not self.found:
             rows.append([(" Nothing to offer: write hosts into the config file.", "dim")])
         room = max(3, height - len(rows) - 3)
@@ -119,6 +183,7 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         return [cut_line(row, width) for row in rows][:height]
 
     def action_move(self, by: int) -> None:
+        self.moved = True
         self.at = max(0, min(self.at + by, len(self.found) - 1))
         self.query_one(Row).update()
 
@@ -141,7 +206,8 @@ def choose(context: Context) -> list[Host] | None:
     from specdash.config import paths, sshconfig
 
     found = offers(sshconfig.aliases(), sys.platform == "linux", True)
-    answer = FirstRun(found, str(paths.config_file())).run()
+    look = servers_here if sys.platform == "linux" else None
+    answer = FirstRun(found, str(paths.config_file()), look).run()
     if answer is None:
         return None
     names, write = answer

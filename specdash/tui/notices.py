@@ -32,6 +32,8 @@ class Notices:
         self._present: set[str] = set()
         self.rang = False
         """Set when something critical came; the app rings the bell once and clears it."""
+        self.came: list[Notice] = []
+        """Alarms (warning or critical) that came since the app last took them, for its alert command."""
 
     def add(
         self, sentence: str, severity: str, at: float, where: str = "", step: str = "", key: str = ""
@@ -72,6 +74,8 @@ class Notices:
                     present.add(key)
                     if key not in self._present:
                         self.add(alarm.sentence, alarm.severity, alarm.at, one_line(where), alarm.step, key)
+                        if alarm.severity != "info":
+                            self.came.append(self.all[-1])
         self._present = present
 
     @property

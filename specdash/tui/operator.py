@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from specdash.control.plans import Check, Danger, Plan, StepEvent
 from specdash.errors import ConfigError, Refused, SpecdashError
@@ -28,6 +28,8 @@ class ControlOperator:
         self.hub = hub
         self.settings = settings
         self.read_only = read_only or settings.read_only
+        self._hot: dict[str, str] = {}
+        """Run → the hot switch that was last begun for it here."""
 
     # Profiles -----------------------------------------------------------------------------------------
 
@@ -139,12 +141,61 @@ class ControlOperator:
             self.hub.link(host), run, spec, checks=checks, requests=self._requests(host, run)
         )
 
+    async def plan_hot(self, host: str, run: str, profile: str) -> Plan:
+        from specdash.control import hot_switch
+        from specdash.verbs.switch_hot import _drafter
+
+        self._writable(host)
+        link = self.hub.link(host)
+        # The one rule of which profile differs in nothing but draft weights; it reads no more than `settings` of us.
+        drafter, _ = await _drafter(cast(Any, self), link, run, profile)
+        return await hot_switch.plan(link, run, drafter, requests=self._requests(host, run))
+
+    async def attach(self, plan: Plan) -> AsyncIterator[StepEvent]:
+        from specdash.control import hot_switch, switch
+        from specdash.control.perform import perform
+
+        self._writable(plan.host)
+        link = self.hub.link(plan.host)
+        if plan.kind == "hot_switch":
+            events = hot_switch.attach(link, str(plan.spec["hot"]["run"]), plan.id)
+        else:
+            events = switch.attach(link, plan.id)
+        async for event in perform(self.hub, plan, events):
+            yield event
+
+    async def check_profile(self, host: str, profile: str) -> Sequence[Check]:
+        from specdash.control.preflight_facts import made
+        from specdash.control.probe import probe
+        from specdash.sglang import envcheck, flagcheck
+
+        spec = self._spec(profile)
+        found = await probe(self.hub.link(host), spec.python, spec.cwd, dict(spec.env))
+        problems = list(envcheck.check(spec.flags, spec.env))
+        if found.reading is None:
+            why = found.problem or "there is no sglang to import"
+            return (Check("flags", "not_checked", f"Not checked on {host}: {why}."),)
+        problems = [*flagcheck.check(spec.flags, found.reading.flags), *problems]
+        out = []
+        for one in problems:
+            remedy = f"Use {one.use}." if one.use else ""
+            if not remedy and one.near:
+                remedy = f"Did you mean {', '.join(one.near)}?"
+            status = one.status if one.status in ("block", "not_checked") else "warn"
+            out.append(made("flags", status, one.sentence, (one.flag,), remedy, one.category))
+        if out:
+            return out
+        words = f"All {len(spec.flags)} flags are known to SGLang {found.reading.version} on {host}, and well-formed."
+        return (Check("flags", "ok", words),)
+
     async def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]:
         from specdash.control.perform import perform
 
         self._writable(plan.host)
         if plan.typed_name and typed != plan.typed_name:
             raise Refused(f"Not done: “{plan.typed_name}” was not typed.", "Type it to confirm.")
+        if plan.kind == "hot_switch":
+            self._hot[str(plan.spec["hot"]["run"])] = plan.id
         async for event in perform(self.hub, plan):
             yield event
 
@@ -171,12 +222,17 @@ class ControlOperator:
 
     async def abort(self, host: str, kind: str, ident: str) -> str:
         """Take a running action back. Returns what happens now; raises Refused where it has no way back."""
-        from specdash.control import stop, switch
+        from specdash.control import hot_switch, stop, switch
 
         self._writable(host)
         if kind == "switch":
             await switch.abort(self.hub.link(host), ident)
             return "The switch is taken back."
+        if kind == "hot_switch":
+            run = next((run for run, one in self._hot.items() if one == ident), "")
+            if run:
+                await hot_switch.abort(self.hub.link(host), run, ident)
+                return "The hot switch is taken back."
         if kind == "stop" and self._stopping(host):
             return await stop.abort(self.hub.link(host), self._stopping(host))
         raise Refused("This cannot be taken back.", "A launch is ended by stopping its server: s.")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from specdash.control.plans import Plan, StepEvent
+from specdash.control.plans import Check, Plan, StepEvent
 from specdash.monitor.state import FleetState
 from specdash.tui.logrows import Source
 
@@ -109,6 +109,18 @@ class Operator(Protocol):
     async def plan_stop(self, host: str, run: str) -> Plan: ...
 
     async def plan_switch(self, host: str, run: str, profile: str) -> Plan: ...
+
+    async def plan_hot(self, host: str, run: str, profile: str) -> Plan:
+        """Other draft weights into a run that goes on. Raises Refused when the profile differs in more than that."""
+        ...
+
+    def attach(self, plan: Plan) -> AsyncIterator[StepEvent]:
+        """Go on with a switch whose program on the host was killed."""
+        ...
+
+    async def check_profile(self, host: str, profile: str) -> Sequence[Check]:
+        """Flags and environment of a profile against the SGLang installed on the host. Changes nothing."""
+        ...
 
     def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]: ...
 

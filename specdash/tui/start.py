@@ -53,11 +53,20 @@ class DashboardApp(SpecdashApp):
         for number in (signal.SIGHUP, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError, RuntimeError):
                 loop.add_signal_handler(number, self.hang_up, number)
+        if "SPECDASH_SERVED" in os.environ:
+            # No terminal hangs up when `specdash serve` is killed: its end is seen by who our parent is.
+            self._served_by = os.getppid()
+            self.set_interval(1.0, self._look_for_parent)
+
+    def _look_for_parent(self) -> None:
+        if os.getppid() != self._served_by:
+            self.hang_up(signal.SIGHUP)
 
     async def _connect(self) -> None:
         await self.real_hub.start()
 
     async def on_unmount(self) -> None:
+        self.alerts.close()
         with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self.real_hub.close(), 2.0)
 
@@ -102,6 +111,8 @@ def make(settings: Settings, hosts: Sequence[Host], *, read_only: bool = False) 
         theme=settings.theme,
         keys=dict(settings.keys),
         chosen_profile=settings.defaults.profile,
+        bell=settings.alerts.bell,
+        alert_command=settings.alerts.command,
     )
     asked.append(app)
     return app
@@ -126,6 +137,8 @@ def run(context: Context, hosts: Sequence[Host] | None = None) -> int:
 
 
 def configured(settings: Settings) -> list[Host]:
-    """Hosts of the config, the default host first."""
+    """Hosts of the config, the default host first: also when that is this machine, which needs no table."""
     hosts = list(settings.hosts.values())
+    if settings.defaults.host and settings.defaults.host not in settings.hosts:
+        hosts.append(settings.host(settings.defaults.host))
     return sorted(hosts, key=lambda host: host.name != settings.defaults.host)

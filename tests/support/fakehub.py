@@ -539,6 +539,18 @@ class FakeOperator:
             ),
         )
 
+    async def plan_hot(self, host: str, run: str, profile: str) -> Plan:
+        return self._plan("hot_switch", f"Hot switch to {profile} on {host}", Danger.CHANGES, ())
+
+    async def attach(self, plan: Plan) -> AsyncIterator[StepEvent]:
+        self.asked.append(f"attach {plan.id}")
+        yield StepEvent(plan.id, "launch", "done", "It went on.", final="done")
+
+    async def check_profile(self, host: str, profile: str) -> Sequence[Check]:
+        return (
+            Check("flags", "block", "--tp-sise is no flag of SGLang 0.5.23.", (), "Did you mean --tp-size?"),
+        )
+
     async def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]:
         self.performed.append((plan, typed))
         yield StepEvent(plan.id, "launch", "running")

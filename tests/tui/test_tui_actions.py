@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specdash.control.plans import StepEvent
 from specdash.monitor.state import ActionState, Alarm, FleetState, Reading
 from specdash.tui.actions import ACTIONS
 from specdash.tui.dialogs.hostkey import HostKeyDialog
@@ -326,3 +327,63 @@ async def test_letters_typed_before_the_plan_came_do_nothing() -> None:
         await settle(app, pilot)
         assert operator.asked == ["stop"] and app.focused.id == "typed"
         assert app.screen.query_one("#typed").value == ""
+
+
+async def test_hot_switch_asks_for_a_profile_with_a_drafter_or_takes_the_chosen_one() -> None:
+    operator = FakeOperator()
+    async with screen("ready", (120, 40), operator=operator) as (app, pilot):
+        server = ready_server(profile="another")
+        app.hub.play(FleetState(now=NOW, hosts={"h200-a": host(servers={"r1": server})}))
+        await settle(app, pilot)
+        await pilot.press("h")
+        await settle(app, pilot)
+        assert "Draft weights of which profile?" in text_of(app) and "kimi-k2.5-base" not in text_of(app)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "Hot switch to kimi-k2.5-eagle3" in text_of(app) and operator.performed == []
+        await pilot.press("escape", "h")
+        await settle(app, pilot)
+        assert operator.asked == ["hot_switch", "hot_switch"]
+
+
+async def test_hot_switch_needs_a_drafter_that_serves() -> None:
+    async with screen("base", (120, 40)) as (app, pilot):
+        await pilot.press("h")
+        await settle(app, pilot)
+        assert "this server has no drafter" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    "keys, wanted",
+    [
+        (["enter"], []),
+        (["right", "enter"], ["attach p1"]),
+        (["right", "right", "enter"], ["abort switch p1", "attach p1"]),
+    ],
+)
+async def test_a_switch_that_stands_still_can_go_on_or_be_taken_back(
+    keys: list[str], wanted: list[str]
+) -> None:
+    class Killed(FakeOperator):
+        async def perform(self, plan: Any, typed: str = "") -> Any:
+            yield StepEvent(
+                plan.id, "stop", "failed", "It stands still.", final="failed", data={"lost": True}
+            )
+
+    operator = Killed()
+    async with screen("ready", (120, 40), operator=operator) as (app, pilot):
+        await pilot.press("u")
+        await settle(app, pilot)
+        assert "no switch stands still here" in text_of(app)
+        app.profile_name = "kimi-k2.5-ngram"
+        await pilot.press("w")
+        await settle(app, pilot)
+        await pilot.press("right", "enter")
+        await settle(app, pilot)
+        assert "Key: u" in app.notices.all[-1].sentence
+        operator.asked.clear()
+        await pilot.press("u")
+        await settle(app, pilot)
+        await pilot.press(*keys)
+        await settle(app, pilot)
+        assert operator.asked == wanted

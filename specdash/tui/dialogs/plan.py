@@ -28,11 +28,21 @@ VERB = {
     "launch": "Launch",
     "stop": "Stop",
     "switch": "Switch",
-    "hot_switch": "Switch",
+    "hot_switch": "Hot switch",
     "adopt": "Adopt",
     "tune": "Tune",
     "cleanup": "Clean up",
 }
+
+
+class Name(Input):
+    """Where a name is typed. Enter does nothing until it matches, then goes to the button; it never confirms by itself."""
+
+    async def action_submit(self) -> None:
+        dialog = self.screen
+        if isinstance(dialog, PlanDialog) and dialog.may_go():
+            # At once: an Enter typed right after must find the button.
+            dialog.set_focus(dialog.query_one("#go"))
 
 
 class PlanDialog(Modal[tuple[Plan, str] | None]):
@@ -51,7 +61,6 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
     PlanDialog .dialog { layout: vertical; }
     PlanDialog #plan-body { height: auto; max-height: 70vh; }
     PlanDialog #typed { display: none; }
-    PlanDialog #typed.asked { display: block; }
     """
 
     class Made(Message):
@@ -81,7 +90,7 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
             box.border_title = ""
             with Body(id="plan-body", can_focus=False):
                 yield Lines(id="plan-rows")
-            yield Input(id="typed")
+            yield Name(id="typed")
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button("…", id="go", compact=True, disabled=True)
@@ -111,11 +120,16 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
             if plan.typed_name and not plan.blocked:
                 typed = self.query_one("#typed", Input)
                 typed.placeholder = f"type {one_line(plan.typed_name)} to confirm (Esc cancels)"
-                typed.add_class("asked")
+                typed.display = True
                 go.disabled = True
                 # Typing just works, and an Enter here is harmless until the name is right.
                 self.set_focus(typed)
+                self.call_after_refresh(self._still_typing)
         self.update()
+
+    def _still_typing(self) -> None:
+        """A layout that was under way when the field appeared takes the focus away again."""
+        self.set_focus(self.query_one("#typed"))
 
     def update(self) -> None:
         width = max(30, self.query_one(".dialog").size.width - 1)
@@ -188,22 +202,16 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
 
     @on(Button.Pressed, "#go")
     def _go(self) -> None:
-        if self.plan is not None and not self.plan.blocked:
-            typed = self.query_one("#typed", Input).value
-            if not self.plan.typed_name or typed == self.plan.typed_name:
-                self.dismiss((self.plan, typed))
+        if self.may_go() and self.plan is not None:
+            self.dismiss((self.plan, self.plan.typed_name))
 
     @on(Input.Changed, "#typed")
-    def _typed(self, message: Input.Changed) -> None:
-        if self.plan is not None:
-            self.query_one("#go", Button).disabled = message.value != self.plan.typed_name
-
-    @on(Input.Submitted, "#typed")
-    def _typed_enter(self) -> None:
-        """Enter in the name field moves to the button; it never confirms by itself."""
-        go = self.query_one("#go", Button)
-        if not go.disabled:
-            self.set_focus(go)
+    def may_go(self) -> bool:
+        """Whether nothing blocks it and the name, where one is asked, is typed; the button follows."""
+        typed = self.query_one("#typed", Input).value
+        may = self.plan is not None and not self.plan.blocked and typed == self.plan.typed_name
+        self.query_one("#go", Button).disabled = not may
+        return may
 
     def action_other_button(self) -> None:
         go = self.query_one("#go", Button)

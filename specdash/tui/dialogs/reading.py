@@ -63,6 +63,8 @@ class NoticesScreen(Page[None]):
         app = self.host_app
         self.notices = list(reversed(app.notices.all))
         app.notices.mark_read()
+        # They are all on this page now.
+        app.clear_notifications()
         super().on_mount()
 
     def rows(self, width: int) -> Sequence[Line]:
