@@ -126,10 +126,14 @@ def choose(terminal: Terminal, profile: str) -> None:
 
 def confirm(terminal: Terminal, title: str, name: str) -> None:
     """Wait for the plan, keep it, and confirm it: by button, or by the name that it wants typed."""
-    text = terminal.until(lambda t: title in t and "Cancel" in t and "blocks this" not in t, 90, title)
-    terminal.until(r"Cancel\s+\S", 60, "the confirming button")
-    text = terminal.keep(name)
-    asked = re.search(r"type (\S+) to confirm", text)
+    terminal.until(lambda t: title in t and "Cancel" in t and "blocks this" not in t, 90, title)
+    terminal.until(r"Cancel\s+(Launch|Switch|Stop)", 60, "the confirming button")
+    asked = None
+    for _ in range(8):
+        # The field for a name comes with the plan, but may be a frame later.
+        asked = asked or re.search(r"type (\S+) to confirm", terminal.screen())
+        time.sleep(0 if asked else POLL_S)
+    terminal.keep(name)
     if asked:
         terminal.type(asked[1])
         terminal.press("Enter", "Enter")

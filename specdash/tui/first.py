@@ -18,7 +18,7 @@ from textual.message import Message
 from specdash.errors import SpecdashError
 from specdash.tui import themes
 from specdash.tui.app import ascii_only
-from specdash.tui.cells import cut_line, heading, wrap
+from specdash.tui.cells import cut_line, fit, heading, wrap
 from specdash.tui.paint import styles_for
 from specdash.tui.panels import Row
 from specdash.tui.words import Line, one_line
@@ -144,7 +144,7 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         """Where servers run already is the likeliest wish: it goes first, and takes the cursor if nobody moved it."""
         self.looking = False
         if message.found:
-            here = Offer("local", "local", f"this machine: {', '.join(message.found)}; A adopts one")
+            here = Offer("local", "local", f"runs {', '.join(message.found)}")
             chosen = self.found[self.at].name if self.found and self.moved else "local"
             self.found = [here, *(offer for offer in self.found if offer.name != "local")]
             self.at = next((i for i, offer in enumerate(self.found) if offer.name == chosen), 0)
@@ -161,14 +161,22 @@ class FirstRun(App[tuple[list[str], bool] | None]):
         rows += [[("", "")], heading([("Where to look", "title")], note, width)]
         if not self.found:
             rows.append([(" Nothing to offer: write hosts into the config file.", "dim")])
-        room = max(3, height - len(rows) - 3)
+        wide = min(24, max((len(offer.title) for offer in self.found), default=0) + 1)
+        room = max(3, height - len(rows) - 6)
         first = max(0, min(self.at - room // 2, len(self.found) - room))
         for index, offer in enumerate(self.found[first : first + room], first):
             extra = "+pick" if index == self.at else ""
             mark = "◆ " if offer.name in self.marked else "  "
             line: Line = [("▸" if index == self.at else " ", "focus"), (mark, "warn" + extra)]
-            line += [(f"{one_line(offer.title):<24}", "strong" + extra), (offer.words, "dim" + extra)]
+            line += [(fit(one_line(offer.title), wide) + " ", "strong" + extra), (offer.words, "dim" + extra)]
             rows.append(cut_line(line, width))
+        if (
+            self.found
+            and self.found[self.at].name == "local"
+            and self.found[self.at].words.startswith("runs ")
+        ):
+            words = f"This machine {self.found[self.at].words}. Open it, and A adopts one by name; until then it is only looked at."
+            rows += [[("", "")], *([(" " + row, "")] for row in wrap(one_line(words), width - 2))]
         rows += [[]] * max(0, height - len(rows) - 2)
         rows.append([(f" Config file: {self.config}", "dim")])
         keys: Line = []

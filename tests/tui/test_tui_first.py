@@ -8,9 +8,11 @@ from typing import Any
 
 from specdash.config.settings import Defaults, Settings
 from specdash.errors import LinkLost
+from specdash.monitor.state import FleetState
 from specdash.tui.first import DEMO, FirstRun, offers
 from specdash.tui.start import configured
-from tests.support.tuikit import text_of
+from tests.support.fakehub import NOW, gpus, host
+from tests.support.tuikit import screen, text_of
 
 
 async def play(look: Callable[[], Awaitable[list[str]]] | None, *keys: str) -> tuple[str, Any]:
@@ -30,6 +32,7 @@ async def test_a_server_that_runs_here_is_offered_first() -> None:
         return ["Kimi-K2.5 (EAGLE3) port 8000 pid 4000 of ana"]
 
     text, answer = await play(look)
+    assert "A adopts one by name" in " ".join(text.split())
     assert "Kimi-K2.5 (EAGLE3) port 8000" in text and "looking for servers" not in text
     assert text.index("Kimi-K2.5") < text.index("simulated host")
     assert answer == (["local"], False)
@@ -64,3 +67,27 @@ async def test_nothing_found_or_no_look_changes_nothing() -> None:
 def test_this_machine_as_default_host_needs_no_table() -> None:
     assert [host.name for host in configured(Settings(defaults=Defaults(host="local")))] == ["local"]
     assert configured(Settings()) == []
+
+
+async def test_a_server_of_others_is_shown_where_ours_would_be() -> None:
+    row = {
+        "pid": 777,
+        "ppid": 1,
+        "start": 5,
+        "user": "bob",
+        "state": "S",
+        "container": {},
+        "cmdline": [
+            "python3",
+            "-m",
+            "sglang.launch_server",
+            "--model-path",
+            "/data/other",
+            "--port",
+            "30000",
+        ],
+    }
+    state = host(gpus=gpus(420.0, "", False), processes={"processes": (row,), "seen_at": NOW})
+    async with screen(FleetState(now=NOW, hosts={"h200-a": state})) as (app, _):
+        text = text_of(app)
+        assert "others run other port 30000 pid 777 of bob" in text and "A adopts one" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specdash.monitor import foreign
 from specdash.monitor.state import HostState, Numbers, Reading, ServerState
 from specdash.tui.cells import clip, cut, cut_line, fit, heading, spread, thin_bar, width_of, wrap
 from specdash.tui.plot import big, chart, nice_top, resample, spark
@@ -42,7 +43,7 @@ def server_rows(
 ) -> list[Line]:
     """The panel in at most `height` rows, heading included. `plain`: no digits drawn from lines."""
     if server is None or host is None:
-        return _empty(host, width, height, focused)
+        return _empty(host, now, width, height, focused)
     dull = is_stale(host, now)
     word = server_word(server)
     title: Line = [("SERVER ", "title"), (run_name(server), "strong")]
@@ -66,7 +67,7 @@ def server_rows(
     return [head, *body][:height]
 
 
-def _empty(host: HostState | None, width: int, height: int, focused: bool) -> list[Line]:
+def _empty(host: HostState | None, now: float, width: int, height: int, focused: bool) -> list[Line]:
     rows = [heading([("SERVER", "title")], [], width, focused)]
     if host is None:
         words = "No host is configured."
@@ -77,7 +78,27 @@ def _empty(host: HostState | None, width: int, height: int, focused: bool) -> li
         words = f"Connecting to {one_line(host.name)}…"
     else:
         words = "No server of ours runs here. Choose a profile at the left and press l to launch it."
+        rows += _others(host, now, width)
     return [*rows, *([(" " + row, "dim")] for row in wrap(words, width - 2))][:height]
+
+
+def _others(host: HostState, now: float, width: int) -> list[Line]:
+    """Servers that others started, as last seen: whoever looks for one must not be told that there is none."""
+    out: list[Line] = []
+    for one in foreign.found(host, now):
+        what = " ".join(
+            word
+            for word in (
+                one.model.rsplit("/", 1)[-1] or "SGLang",
+                one.algorithm,
+                f"port {one.port}" if one.port else "",
+                f"pid {one.pid} of {one.user}",
+                f"by {one.managed_by}" if one.managed_by else "",
+            )
+            if word
+        )
+        out.append([(" others run ", "dim"), (cut(one_line(what), max(10, width - 12)), "strong")])
+    return [*out, [(" A adopts one of them by name; until then it is only looked at.", "")]] if out else []
 
 
 def _reading(
