@@ -10,6 +10,8 @@ docstring is the long help, `EXAMPLES` (optional) the examples below it.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,8 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Verb → (module, one-line help). A verb is there when its module is: nothing is imported to know that."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
 GLOBAL_HELP = """\
   --check [TARGET …]  same as `specdash check`
   --read-only         refuse everything that changes a host
@@ -63,13 +67,13 @@ GLOBAL_HELP = """\
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code. Never a traceback for an expected error."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words in (["--version"], ["-V"]):
-        return _version()
     from specdash.errors import SpecdashError
 
     _soft_streams()
     try:
-        return int(_main(words))
+        code = int(_main(words))
+        sys.stdout.flush()
+        return code
     except SpecdashError as problem:
         return _complain(problem)
     except KeyboardInterrupt:
@@ -79,6 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return done.code if isinstance(done.code, int) else int(Exit.OK)
     except BrokenPipeError:
         return _quiet_pipe()
+    except OSError as problem:
+        return _no_room(problem) if problem.errno in _NO_ROOM else _unexpected(problem)
     except Exception as problem:
         return _unexpected(problem)
 
@@ -146,7 +152,6 @@ def _main(words: list[str]) -> int:
         import asyncio
 
         result = asyncio.run(_awaited(result))
-    sys.stdout.flush()
     return Exit.OK if result is None else int(result)
 
 
@@ -266,8 +271,6 @@ def _version() -> int:
 
 
 def _interactive(options: dict[str, Any]) -> int:
-    import os
-
     from specdash.errors import UsageError
 
     # Textual reads stdin and draws on stderr.
@@ -287,7 +290,10 @@ def _interactive(options: dict[str, Any]) -> int:
 
 
 def _soft_streams() -> None:
-    """A character that the terminal's encoding lacks is replaced, never a traceback."""
+    """A character that the terminal's encoding lacks is replaced, never a traceback; a closed stream is empty."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115, PTH123  as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is None:
@@ -302,23 +308,29 @@ def _soft_streams() -> None:
 
 def _complain(problem: SpecdashError) -> int:
     # Text from a host or a file may hold line breaks and control characters: one line, nothing to act on.
-    text = " ".join(f"{problem.sentence} {problem.step}".split())
+    text = " ".join(problem.words.split())
     text = "".join(c if c.isprintable() else "�" for c in text)
     print(f"specdash: {text}", file=sys.stderr)
     return int(problem.exit)
 
 
+def _no_room(problem: OSError) -> int:
+    """A full disk or quota is no fault of ours; what was to be printed is not all there, so it is no success."""
+    what = f"{problem.filename} cannot be written" if problem.filename else "the output cannot be written"
+    if not problem.filename:  # what is still in the buffer would fail again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    print(f"specdash: {what}: {problem.strerror}. Make room there and repeat it.", file=sys.stderr)
+    return int(Exit.UNKNOWN)
+
+
 def _quiet_pipe() -> int:
     """`specdash … | head`: the reader left, which is no error of ours."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 
 def _unexpected(problem: BaseException) -> int:
     """One line, and the trace in a 0600 file: an operator can send that, and a monitor shows the line."""
-    import os
     import tempfile
     import traceback
 

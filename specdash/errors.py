@@ -31,7 +31,13 @@ class SpecdashError(Exception):
     def __init__(self, sentence: str, step: str = "") -> None:
         self.sentence = sentence
         self.step = step
-        super().__init__(f"{sentence} {step}".strip())
+        super().__init__(self.words)
+
+    @property
+    def words(self) -> str:
+        """Sentence and step as one text, also where the sentence came from elsewhere without its full stop."""
+        stop = "." if self.step and self.sentence[-1:].isalnum() else ""
+        return f"{self.sentence}{stop} {self.step}".strip()
 
 
 class UsageError(SpecdashError):

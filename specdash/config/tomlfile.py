@@ -60,7 +60,9 @@ def read(path: Path) -> TomlFile:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path} is not there.") from None
+        raise ConfigError(
+            f"{path} is not there.", "Correct the name; `specdash config init` makes a config file."
+        ) from None
     except OSError as problem:
         raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
     if len(raw) > MAX_BYTES:

@@ -233,7 +233,8 @@ class HopConnector:
         others = f" Keys of other kinds are known: {', '.join(e.algorithm for e in plain)}." if plain else ""
         return HostKeyUnknown(
             f"{self.name} ({name}) was never seen before; its key is {algorithm} {fingerprint}.{others}",
-            "Compare the fingerprint with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` there).",
+            "Compare the fingerprint with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` there); then "
+            f"run this in a terminal and say yes, or add the key to {self._files[0] if self._files else 'known_hosts'}.",
             fingerprint=fingerprint,
             known_hosts_line=f"{name} {key.export_public_key().decode().strip().rsplit(' comment', 1)[0]}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import asyncssh
@@ -25,13 +26,28 @@ def auth_error(name: str, told: Explained, identity: str | None, reason: str) ->
             f"Run `ssh-add {locked[0]}`.",
         )
     if missing:
-        return AuthRefused(f"{sentence} The key file {missing[0]} is missing.", "Correct IdentityFile.")
+        return AuthRefused(f"{sentence} The key file {missing[0]} is missing.", _correct(identity))
     if "controlmaster" in (option.lower() for option in told.ignored):
         return AuthRefused(
             f"{sentence} ~/.ssh/config shares one login by ControlMaster; that does not work here.",
             "specdash logs in itself: a host that asks for a one-time code needs a key that it takes without.",
         )
-    return AuthRefused(sentence, f"Look with `ssh -v {name}`; is the public key in authorized_keys there?")
+    look = ssh_line(told.alias, told.user, told.port, identity, "-v")
+    return AuthRefused(sentence, f"Look with `{look}`; is the public key in authorized_keys there?")
+
+
+def _correct(identity: str | None) -> str:
+    return "Correct `identity` of the host in the config." if identity else "Correct IdentityFile."
+
+
+def ssh_line(target: str, user: str | None, port: int | None, identity: str | None, *options: str) -> str:
+    """The `ssh` command that goes where we went: a host's own name in our config is no name to `ssh`."""
+    words = ["ssh", *options]
+    if identity:
+        words += ["-i", expand(identity)]
+    if port and port != 22:
+        words += ["-p", str(port)]
+    return shlex.join([*words, f"{user}@{target}" if user and "@" not in target else target])
 
 
 def expand(name: str) -> str:

@@ -18,8 +18,10 @@ _LAST_WORDS_S = 1.0
 class Session:
     """What a channel's callbacks feed. `mux` is there once the agent's program was sent."""
 
-    def __init__(self, name: str, start: bootstrap.Start) -> None:
+    def __init__(self, name: str, start: bootstrap.Start, by_hand: str = "") -> None:
+        """`by_hand`: the command with which the operator can try the same login."""
         self.name = name
+        self.by_hand = by_hand
         self.start = start
         self.mux: Mux | None = None
         self.stderr = b""
@@ -67,9 +69,14 @@ class Session:
         said = bytes(self._output[-600:] + b"\n" + self.stderr[-600:]).decode("utf-8", "replace")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         words = f' It said: "{" / ".join(lines[-3:])[:400]}".' if lines else ""
+        by_hand = (
+            f", and try `{self.by_hand}`: an account with a forced command or no shell cannot be used"
+            if self.by_hand
+            else ""
+        )
         return LinkError(
             f"{self.name} took the login but did not run the agent: {why}.{words}",
-            f"Try `ssh {self.name} /bin/sh -c true`; an account with a forced command or no shell cannot be used.",
+            f"Check that {self.start.python} is a Python 3.8 or newer{by_hand}.",
         )
 
     async def begin(self, transport: Transport) -> Mux:

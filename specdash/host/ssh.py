@@ -18,6 +18,7 @@ from specdash.host.agentlink import AgentLink
 from specdash.host.hop import HopConnector
 from specdash.host.jumps import Hop, hops
 from specdash.host.link import AskHostKey
+from specdash.host.ourkeys import ssh_line
 from specdash.host.session import Session, say_hello
 from specdash.host.streams import Reader, Writer
 
@@ -150,7 +151,8 @@ async def _start_agent(
 ) -> AgentLink:
     connection = connections[-1]
     start = bootstrap.Start.of(host.python)
-    session = Session(host.name, start)
+    by_hand = ssh_line(host.ssh, host.user, host.port, host.identity) + " /bin/sh -c true"
+    session = Session(host.name, start, by_hand)
     try:
         async with asyncio.timeout(timeout_s):
             channel = await _open_session(connection, session, bootstrap.wrap(start.script))

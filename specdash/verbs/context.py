@@ -146,7 +146,20 @@ class Context:
 
         self.err.write(question)
         self.err.flush()
-        line = await asyncio.to_thread(self.stdin.readline)
+        # Not a thread that reads: it cannot be ended, so ^C at a question would wait for an Enter.
+        ready = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        try:
+            waits_on = self.stdin.fileno()
+            loop.add_reader(waits_on, ready.set)
+        except (OSError, ValueError):
+            pass  # a file, or text in memory: reading it never waits
+        else:
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(waits_on)
+        line = self.stdin.readline()
         if not line:
             self.say("")
         return line.strip()

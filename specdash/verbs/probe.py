@@ -98,7 +98,11 @@ def lines(found: Probe, flag: str | None = None) -> list[str]:
     """The probe for people."""
     reading = found.reading
     if reading is None:
-        return [f"No SGLang: {found.problem}."]
+        under = f" {found.executable}" if found.executable else " that interpreter"
+        return [
+            f"No SGLang: {found.problem} ({under.strip()}).",
+            "Name the interpreter of SGLang's environment: --python PATH, or `python` of the profile.",
+        ]
     winner = found.winner
     where = f" at {winner.path}" if winner else ""
     out = [f"SGLang {reading.version or 'of unknown version'}{where}"]

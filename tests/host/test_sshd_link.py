@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -259,8 +260,10 @@ async def test_a_revoked_key_is_refused(sshd):
 async def test_a_wrong_key_is_refused_with_a_sentence(sshd, tmp_path):
     other = tmp_path / "other"
     other.write_bytes(asyncssh.generate_private_key("ssh-ed25519").export_private_key())
-    with pytest.raises(AuthRefused, match="accepted no key of ours"):
+    with pytest.raises(AuthRefused, match="accepted no key of ours") as refused:
         await open_link(sshd().host(identity=str(other)))
+    # "box" is a name of our config: `ssh box` would go nowhere.
+    assert re.search(rf"`ssh -v -i {other} -p \d+ \w+@127\.0\.0\.1`", refused.value.step)
     with pytest.raises(AuthRefused, match=r"key file .*/none is missing"):
         await open_link(sshd().host(identity=str(tmp_path / "none")))
 
@@ -423,5 +426,6 @@ async def test_one_session_is_enough_for_everything(sshd, tmp_path):
 
 
 async def test_a_forced_command_is_said(sshd):
-    with pytest.raises(LinkError, match="only backups here"):
+    with pytest.raises(LinkError, match="only backups here") as said:
         await open_link(sshd("ForceCommand echo only backups here").host())
+    assert "@127.0.0.1 /bin/sh -c true`" in said.value.step
