@@ -208,6 +208,8 @@ def story(terminal: Terminal) -> None:
     terminal.press("N")
     terminal.keep("searched")
     terminal.press("Escape")
+    # Waited for also because a key right after Esc is Alt with that key, to any terminal.
+    terminal.until(lambda t: "/Decode batch/" not in t, 20, "the search to end")
     # Stop.
     terminal.press("s")
     confirm(terminal, "Stop demo-eagle3", "plan-stop")

@@ -92,13 +92,18 @@ def wrap(words: str, width: int, indent: str = "") -> list[str]:
     rows: list[str] = []
     row = ""
     for word in words.split():
-        while cell_len(word) > width - len(indent):
-            head = set_cell_size(word, width - len(indent) - (cell_len(row) + 1 if row else 0))
-            if not head.strip() or not word.startswith(head):
+        at = 0
+        # A word may be a line of 300,000 characters: only what a row can hold of it is ever measured.
+        while len(ahead := word[at : at + 4 * width]) < len(word) - at or cell_len(ahead) > width - len(
+            indent
+        ):
+            head = set_cell_size(ahead, width - len(indent) - (cell_len(row) + 1 if row else 0))
+            if not head.strip() or not ahead.startswith(head):
                 break
-            row, word = f"{row} {head}" if row else head, word[len(head) :]
+            row, at = f"{row} {head}" if row else head, at + len(head)
             rows.append(row)
             row = indent
+        word = word[at:]
         candidate = f"{row} {word}" if row.strip() else row + word
         if cell_len(candidate) <= width:
             row = candidate

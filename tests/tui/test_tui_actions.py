@@ -115,7 +115,13 @@ async def test_the_cursor_stays_on_its_item_when_rows_move() -> None:
         assert app.host_name == "h200-b"
 
 
-@pytest.mark.parametrize("state", STATES)
+OFTEN = ("connecting", "ready", "failed", "stale")
+"""Run by default; the other states differ less from these, and cost as much."""
+
+
+@pytest.mark.parametrize(
+    "state", [s if s in OFTEN else pytest.param(s, marks=pytest.mark.slow) for s in STATES]
+)
 async def test_every_screen_opens_in_every_state(state: str) -> None:
     async with screen(state) as (app, pilot):
         for key in ("question_mark", "p", "P", "r", "i", "H", "exclamation_mark"):

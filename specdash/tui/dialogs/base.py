@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specdash.tui.actions import key_word
-from specdash.tui.cells import heading
+from specdash.tui.cells import heading, width_of
 from specdash.tui.paint import Lines
 from specdash.tui.panels import Row
 from specdash.tui.words import Line
@@ -78,10 +78,16 @@ class Page(Modal[R]):
         return [heading([(self.title_words, "title")], self.right(), width)]
 
     def _keys(self, width: int, height: int, focused: bool) -> list[Line]:
+        pieces: list[Line] = [
+            [(f" {key_word(binding.key, first_only=True)}", "key"), (f" {binding.description} ", "")]
+            for binding in self.keys()
+        ]
         row: Line = []
-        for binding in self.keys():
-            row += [(f" {key_word(binding.key, first_only=True)}", "key"), (f" {binding.description} ", "")]
-        return [row]
+        # The last one is the way back: it is shown whatever else does not fit.
+        for piece in pieces[:-1]:
+            if width_of(row) + width_of(piece) + width_of(pieces[-1]) <= width:
+                row += piece
+        return [row + pieces[-1] if pieces else row]
 
     def keys(self) -> list[Binding]:
         """Bindings of this page that are to be shown, its own first."""

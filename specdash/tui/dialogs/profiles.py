@@ -29,7 +29,7 @@ class ProfilesScreen(ListPage[str]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "mark", "difference", id="profiles.diff"),
         Binding("c", "show_command", "command", id="profiles.command"),
-        Binding("y", "copy", "copy command", id="profiles.copy"),
+        Binding("y", "copy", "copy it", id="profiles.copy"),
         Binding("e", "edit", "edit", id="profiles.edit"),
         Binding("D", "duplicate", "duplicate", id="profiles.duplicate"),
         Binding("v", "check", "check", id="profiles.check"),

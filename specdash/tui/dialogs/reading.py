@@ -78,15 +78,15 @@ class NoticesScreen(Page[None]):
             )
             where = f"{notice.where}: " if notice.where else ""
             times = f" (×{notice.times})" if notice.times > 1 else ""
-            text = wrap(one_line(f"{where}{notice.sentence}{times} {notice.step}".strip()), width - 18)
+            text = wrap(one_line(f"{where}{notice.sentence}{times} {notice.step}".strip()), width - 19)
             fresh = "new " if not notice.read else "    "
             out.append(
                 [
                     (f" {glyph} ", role),
                     (fresh, "strong"),
-                    (f"{age(now - notice.at):>9} ", "dim"),
+                    (f"{age(now - notice.at):>10} ", "dim"),
                     (text[0] if text else "", role if not notice.read else ""),
                 ]
             )
-            out += [[(" " * 17 + row, "")] for row in text[1:]]
+            out += [[(" " * 18 + row, "")] for row in text[1:]]
         return out
