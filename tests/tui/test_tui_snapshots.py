@@ -69,7 +69,10 @@ async def test_themes_draw_the_same_text(theme: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 10), (71, 18), (300, 100)], ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("state", ["ready", "loading", "rolled_back", "gpu_lost"])
+@pytest.mark.parametrize(
+    "state",
+    ["ready", "rolled_back", *(pytest.param(s, marks=pytest.mark.slow) for s in ("loading", "gpu_lost"))],
+)
 async def test_any_size_draws(state: str, size: tuple[int, int]) -> None:
     async with screen(state, size) as (app, pilot):
         await pilot.resize_terminal(80, 24)
