@@ -84,7 +84,7 @@ def _total(values: List[Optional[int]]) -> Optional[int]:
 
 
 def _histogram(meta: Mapping[str, Any]) -> List[int]:
-    listed = next((meta[name] for name in HISTOGRAMS if isinstance(meta.get(name), list)), [])
+    listed: List[Any] = next((meta[name] for name in HISTOGRAMS if isinstance(meta.get(name), list)), [])
     counts = [_whole(item) for item in listed[:MOST_POSITIONS]]
     return [] if None in counts else [count for count in counts if count is not None]
 

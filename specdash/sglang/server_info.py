@@ -143,7 +143,8 @@ def read_loads(data: Mapping[str, Any]) -> Tuple[RankLoad, ...]:
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             continue
-        spec = row.get("speculative") if isinstance(row.get("speculative"), dict) else {}
+        told = row.get("speculative")
+        spec: Dict[str, Any] = told if isinstance(told, dict) else {}
         rank = _int(row.get("dp_rank"))
         running = _int(row.get("num_running_reqs"))
         queued = _int(row.get("num_waiting_reqs"))

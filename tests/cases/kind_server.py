@@ -60,7 +60,7 @@ def pages(case: Case) -> Answer:
 
 @answers("server_info")
 def info(case: Case) -> Answer | None:
-    if "expect" in case.json():  # its own sidecar lies where the input should
+    if case.part() == "json":  # a case's own sidecar lies where a body should: nothing of a server to read
         return None
     watch = Watch()
     watch.see(1, HttpSeen("server_info", 200, case.data()))
