@@ -15,6 +15,7 @@ from specdash.control import profiles
 from specdash.errors import ConfigError
 from specdash.sglang.commandline import LaunchSpec
 from tests.config.test_shell_line import specs
+from tests.support.examples import examples
 
 BASE = """
 host = "local"
@@ -254,7 +255,7 @@ def test_keys_and_options_are_one_to_one(option: str) -> None:
     assert option_of(table, key) == option
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(spec=specs, extra=st.dictionaries(st.sampled_from(["--speculative-algorithm", "--x-y"]), st.just("V")))
 def test_toml_and_back_is_exact(spec: LaunchSpec, extra: dict[str, str]) -> None:
     import tempfile

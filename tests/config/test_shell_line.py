@@ -18,6 +18,7 @@ from specdash.errors import UsageError
 from specdash.sglang.commandline import MODULE_LAUNCHER, SERVE_LAUNCHER, LaunchSpec, value_text
 from specdash.sglang.shell_import import ShellLaunch, parse_line
 from specdash.sglang.shell_line import format_line
+from tests.support.examples import examples
 
 
 def read(line: str) -> ShellLaunch:
@@ -253,7 +254,7 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(specs, st.booleans())
 def test_line_and_back_is_exact(spec: LaunchSpec, continued: bool) -> None:
     back = read(format_line(spec, continued=continued))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdash.monitor.logstore import LogStore, sweep
+from tests.support.examples import examples
 
 pieces = st.lists(
     st.one_of(
@@ -24,7 +25,9 @@ pieces = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(pieces)
 def test_it_is_the_same_as_splitting_the_whole(tmp_path: Path, parts: list[bytes]) -> None:
     store = LogStore("h", "r", tmp_path)

@@ -14,6 +14,7 @@ from specdash.monitor.breakeven import Base, Now
 from specdash.monitor.rates import Point
 from specdash.sglang import acceptance, metrics
 from specdash.sglang.decode import DecodeLine
+from tests.support.examples import examples
 
 gaps = st.floats(0.2, 4.0)
 counts = st.integers(0, 5000)
@@ -139,7 +140,7 @@ def test_dp_ranks_add_up_and_one_without_a_length_takes_no_part(speeds: list[flo
     st.floats(1, 1e4),
     st.floats(0.5, 64),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_break_even_does_not_depend_on_the_order_of_the_bases(
     rows: list[tuple[float, float, str]], rng: object, length: float, tok_s: float, running: float
 ) -> None:

@@ -25,6 +25,7 @@ from specdash.monitor.events import (
 from specdash.monitor.recording import dumps, loads
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.state import FleetState, HostState, ServerState
+from tests.support.examples import examples
 
 HOST = "h"
 
@@ -166,13 +167,13 @@ streams = st.lists(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(streams)
 def test_no_order_of_any_events_raises_and_it_is_deterministic(stream: list[Event]) -> None:
     assert repr(fold(stream)) == repr(fold(stream))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(streams)
 def test_a_recorded_stream_replays_to_the_same_state(stream: list[Event]) -> None:
     again = [loads(dumps(event)) for event in stream]

@@ -10,6 +10,7 @@ from specdash.sglang.explain import as_json, as_text, conclude, kind_of
 from specdash.sglang.lines import MAX_PIECE, visible
 from specdash.sglang.story import Story, feed, finish
 from specdash.sglang.storytypes import KEEP_DECODES, KEEP_EVIDENCE, KEEP_HISTORY, KEEP_NOTES
+from tests.support.examples import examples
 
 PIECES = [
     b"[2026-05-04 09:10:02 TP0] Load weight begin. avail mem=138.20 GB",
@@ -67,7 +68,7 @@ def cut(data: bytes, lengths: list[int]) -> Story:
     return story
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(logs, sizes)
 def test_cutting_does_not_matter(data: bytes, lengths: list[int]) -> None:
     whole = feed(Story(), data)
@@ -75,7 +76,7 @@ def test_cutting_does_not_matter(data: bytes, lengths: list[int]) -> None:
     assert cut(data, [1]) == whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(logs, st.integers(0, 4000))
 def test_a_prefix_is_the_state_at_that_byte(data: bytes, at: int) -> None:
     early = feed(Story(), data[:at])
@@ -83,7 +84,7 @@ def test_a_prefix_is_the_state_at_that_byte(data: bytes, at: int) -> None:
     assert early.size == len(data[:at])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.one_of(st.binary(max_size=600), logs), st.one_of(st.none(), st.integers(-64, 255)))
 def test_any_bytes_can_be_told_and_explained(data: bytes, code: int | None) -> None:
     story = finish(feed(Story(), data))
@@ -97,7 +98,7 @@ def test_any_bytes_can_be_told_and_explained(data: bytes, code: int | None) -> N
     assert "secret-1" not in text and "secret-1" not in str(as_json(found))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(logs)
 def test_memory_is_bounded(data: bytes) -> None:
     story = Story()

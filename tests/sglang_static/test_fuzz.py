@@ -13,6 +13,7 @@ from specdash.sglang import drafter_card, fit, flagcheck, locate, modelconfig, r
 from specdash.sglang.tree import DictTree
 from tests.cases.tables import flag_table
 from tests.sglang_static import trees
+from tests.support.examples import examples
 
 SOURCES = (
     trees.INT_ENUM, trees.REGISTERED, trees.ENUM_AND_REGISTRY, trees.REGISTRY, trees.HOOK, trees.ARGPARSE,
@@ -57,7 +58,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(st.dictionaries(st.sampled_from(PATHS), mutated(), max_size=6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_mutated_trees_never_raise(files: dict[str, bytes]) -> None:
     read = reading.read(DictTree(files))
     data = reading.as_json(read)
@@ -132,7 +133,7 @@ pairs = st.lists(
 
 
 @given(configs, st.none() | configs, algorithms, versions, pairs)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_pair_of_configs_gets_a_verdict(
     target: dict[str, Any],
     draft: dict[str, Any] | None,
@@ -150,7 +151,7 @@ def test_any_pair_of_configs_gets_a_verdict(
 
 
 @given(pairs, st.sampled_from(["0.4.6.post5", "0.5.9", "0.5.23"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_flags_get_checked(flags: list[tuple[str, Any]], version: str) -> None:
     for problem in flagcheck.check(flags, flag_table(version)):
         assert problem.status in ("block", "warn", "not_checked") and problem.sentence
