@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,7 +91,9 @@ class Story:
 
     def under_load(self, profile: str, streams: int, check: bool = False) -> None:
         load = Load(self.port, streams, self.seconds, self.tokens)
-        time.sleep(4)
+        time.sleep(
+            min(11.5, self.seconds / 3)
+        )  # the window of the live numbers is 10 s: all of it under this load
         seen = self.look(f"load-{profile}-{streams}")
         if check:
             self.desk.run(f"check-{profile}-{streams}", "check", profile, "-v")
@@ -105,6 +108,34 @@ class Story:
             f"  {profile} {streams} streams: specdash {shown}; clients {told['tok_s']} tok/s, accept length"
             f" {told['accept_length']}; failures {told['failures']}"
         )
+
+    def watch(self, name: str, host: str, seconds: float) -> None:
+        """`status --watch` for a while: what changes when nothing is asked of the server any longer."""
+        words = [sys.executable, "-m", "specdash", "status", host, "--watch", "1", "--json"]
+        process = subprocess.Popen(
+            words, env=self.desk.env(), cwd=self.desk.home, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )  # fmt: skip
+        threading.Timer(seconds, lambda: process.send_signal(signal.SIGINT)).start()
+        assert process.stdout is not None
+        rows = []
+        for line in process.stdout:
+            state = json.loads(line)["hosts"][host]
+            gpus = (state.get("gpus") or {}).get("gpus") or []
+            row: dict[str, Any] = {"t": round(time.time() - self.desk.began, 1)}
+            row["gpu"] = [
+                (g["memory_used_mib"], g["utilisation_pct"], g["power_w"], g["pcie_rx_mib_s"]) for g in gpus
+            ]
+            for server in state["servers"].values():
+                if server["verdict"]["kind"] == "ready":
+                    n = server["numbers"]
+                    row["health"] = f"{server['health']['state']}: {server['health']['sentence']}"
+                    row |= {k: (n[k]["value"], n[k]["source"]) for k in ("running", "decode_tok_s", "queued")}
+                    row |= {"idle": n["idle"], "alarms": [a["sentence"] for a in server["alarms"]]}
+            rows.append(row)
+        process.wait(20)
+        self.figures[name] = rows
+        states = list(dict.fromkeys(str(row.get("health")) for row in rows))
+        self.desk.say(f"  {name}: {len(rows)} pictures; health {states}")
 
     def switch(self, old: str, new: str, *more: str) -> None:
         words = ("switch", old, new, "--yes", "--settle", "5", "--slower", "keep", *more)
@@ -164,16 +195,18 @@ class Story:
     def proof(self, run: str) -> None:
         events = [json.loads(line) for line in (self.folder(run) / "events.jsonl").read_text().splitlines()]
         kept = [
-            e for e in events if e.get("event") in ("gpu_before", "exited", "leftovers", "killed", "stopped")
+            e
+            for e in events
+            if e.get("event") in ("gpu_before", "exited", "leftovers", "killed", "stopped", "ended")
         ]
         self.figures[f"proof {run}"] = kept
-        self.desk.say(f"  proof: {[e.get('proof', {}).get('sentence') for e in kept if 'proof' in e]}")
+        self.desk.say(f"  proof: {[e.get('proof', {}).get('sentence') for e in kept if e.get('proof')]}")
 
     def cost(self, python: str, name: str) -> None:
         """CPU of the sampler alone, then of the agent, the supervisor and the client while a status watches."""
         here = Path(__file__).resolve()
         words = [python, "-I", str(here.parent / "sampler_cost.py"), str(here.parents[2]), "6"]
-        text = shell(words, timeout=60)
+        text = shell(words, timeout=40)
         self.desk.keep(f"sampler-cost-{name}.txt", text)
         with contextlib.suppress(ValueError):
             self.figures[f"sampler {name}"] = json.loads(text[text.index("\n") + 1 :])
@@ -224,6 +257,26 @@ def ours(client: int) -> Iterator[tuple[tuple[int, str], tuple[float, float]]]:
         else:
             continue
         yield (pid, what), ((int(fields[11]) + int(fields[12])) / ticks, int(fields[21]) * 4096 / 1e6)
+
+
+def second(s: Story, kind: str, python: str) -> None:
+    """The shorter story of the second run: switches that are kept, what is shown after a load, the cost."""
+    step = s.desk.step
+    step("launch base", lambda: s.launch("base"), 60)
+    step("base 1", lambda: s.under_load("base", 1), 40)
+    step("base 8", lambda: s.under_load("base", 8, True), 40)
+    step("after load", lambda: s.watch("after-load", "gpu", 45), 50)
+    if kind == "gpu":
+        step("other reader", lambda: s.watch("by-nvidia-smi", "gpu-smi", 10), 15)
+        step("cost", lambda: s.cost(python, "idle"), 40)
+    step("base to standalone", lambda: s.switch("base", "standalone"), 100)
+    step("standalone 1", lambda: s.under_load("standalone", 1), 40)
+    step("standalone 8", lambda: s.under_load("standalone", 8, True), 40)
+    step("standalone to ngram", lambda: s.switch("standalone", "ngram"), 100)
+    step("ngram 1", lambda: s.under_load("ngram", 1), 40)
+    step("ngram 8", lambda: s.under_load("ngram", 8), 40)
+    step("misfit", s.misfit, 90)
+    step("stop", lambda: s.stop(s.live()["profile"]), 20)
 
 
 def story(s: Story, kind: str, python: str) -> None:
@@ -291,6 +344,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="whose SGLang is launched, and the agent's")
     parser.add_argument("--bare", default="/usr/bin/python3", help="a Python without pynvml")
     parser.add_argument("--deadline", type=float, default=1100)
+    parser.add_argument("--second", action="store_true", help="the second, shorter story")
     parser.add_argument("--only", default="", help="steps, by comma; all of them when empty")
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -333,7 +387,7 @@ def main() -> None:
 
         desk.step = chosen  # type: ignore[method-assign]
     try:
-        story(told, args.kind, args.python)
+        (second if args.second else story)(told, args.kind, args.python)
         desk.step = Desk.step.__get__(desk)  # type: ignore[method-assign]
     finally:
         for run in told.runs():

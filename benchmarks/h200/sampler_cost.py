@@ -91,9 +91,9 @@ def smi(seconds: float) -> dict:
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
     told = {}
-    for name, read in (("nvml", nvml), ("smi", smi)):
+    for name, measure in (("nvml", nvml), ("smi", smi)):
         try:
-            told[name] = read(float(sys.argv[2]))
+            told[name] = measure(float(sys.argv[2]))
         except Exception as e:
             told[name] = {"failed": repr(e)}
     print(json.dumps(told, indent=1, default=str))

@@ -15,12 +15,14 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from specdash.config import secrets as config_secrets
-from specdash.control import hostruns, launch
+from specdash.control import hostruns, launch, why
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.errors import Refused, RemoteError
 from specdash.host.link import Link
 from specdash.sglang import pulse as rules
+from specdash.sglang import redact
 from specdash.sglang.commandline import LaunchSpec
+from specdash.sglang.explain import cause_json
 
 PULSE_RULES = "specdash.sglang.pulse"
 SETTLE_S = 120.0
@@ -299,7 +301,7 @@ async def follow(link: Link, switch_id: str) -> AsyncIterator[StepEvent]:
     When its switcher is gone before the end, the last event says so (`final` "failed", data["lost"] True).
     """
     position: Mapping[str, Any] | None = None
-    step = ""
+    step = loading = failed = ""
     while True:
         answer = await link.call(
             "switches.read", {"base": hostruns.base(link), "id": switch_id, "position": position}
@@ -308,6 +310,11 @@ async def follow(link: Link, switch_id: str) -> AsyncIterator[StepEvent]:
         for one in answer["records"]:
             step = one.get("step") or step
             event = _event(switch_id, one, step)
+            loading = one.get("run") or loading
+            if one.get("status") == "failed":
+                failed = loading
+            if event is not None and event.final and event.final != "done" and failed:
+                event = await _with_cause(link, event, failed)
             if event is not None:
                 yield event
                 if event.final:
@@ -317,6 +324,15 @@ async def follow(link: Link, switch_id: str) -> AsyncIterator[StepEvent]:
             yield StepEvent(switch_id, step, "failed", said, final="failed", data={"lost": True})
             return
         await asyncio.sleep(hostruns.POLL_S)
+
+
+async def _with_cause(link: Link, event: StepEvent, run_id: str) -> StepEvent:
+    """The end of a switch whose next server died by itself says why, as that server's log tells it."""
+    words, cause = await why.of_ended(link, run_id)
+    if cause is None:
+        return event
+    data = {**event.data, "cause": redact.json_value(cause_json(cause))}
+    return replace(event, sentence=f"{event.sentence} {words}", data=data)
 
 
 def _event(switch_id: str, one: Mapping[str, Any], step: str) -> StepEvent | None:

@@ -13,6 +13,9 @@ from specdash.monitor.state import Health
 
 FROZEN_S = 20.0
 """Requests run and no token moves for this long: the engine's own health limit is 20 s."""
+GAUGE_LAG_S = 36.0
+"""An engine that went idle writes its gauges again only 30 s after it last did (0.4.6 scheduler.py to 0.5.23
+metrics_reporter.py `_maybe_log_idle_metrics`): until then `num_running_reqs` tells of requests that are finished."""
 QUEUE_FROZEN_S = 30.0
 DEAF_S = 20.0
 ENGINE_PROBE_LIMIT_S = 20.0
@@ -177,7 +180,9 @@ def _frozen(e: Evidence) -> Health | None:
     told = e.counts[-1].tokens is not None
     if quiet is not None and len(e.counts) > 1:
         seconds = max(seconds, quiet)  # the log says more of the past than two looks at the counters
-    if running > 0 and seconds >= FROZEN_S and (told or quiet is not None):
+    # What tells tokens comes from the metrics page, and so does the gauge beside them; /v1/loads is live.
+    limit = GAUGE_LAG_S if told else FROZEN_S
+    if running > 0 and seconds >= limit and (told or quiet is not None):
         what = f"token counter frozen with {running:.0f} running"
         return Health(
             "hung_suspected",

@@ -15,7 +15,6 @@ from specdash.exits import Exit
 if TYPE_CHECKING:
     from specdash.control.plans import Check, Plan, StepEvent
     from specdash.host.link import Link
-    from specdash.sglang.causes import Cause
     from specdash.verbs.context import Context
 
 EXAMPLES = """\
@@ -75,43 +74,14 @@ async def _with_cause(link: Link, events: AsyncIterator[StepEvent], run_id: str)
     """A launch that failed says why: the first cause that its log tells, beside how it ended."""
     from dataclasses import replace
 
+    from specdash.control.why import cause_of, said
     from specdash.sglang import redact
     from specdash.sglang.explain import cause_json
 
     async for event in events:
         if event.final == "failed" and event.step == "ready":
-            cause = await cause_of(link, run_id, event)
+            cause = await cause_of(link, run_id, event.data)
             if cause is not None:
                 data = {**event.data, "cause": redact.json_value(cause_json(cause))}
-                event = replace(event, sentence=f"{event.sentence} {_said(cause)}", data=data)
+                event = replace(event, sentence=f"{event.sentence} {said(cause)}", data=data)
         yield event
-
-
-async def why(link: Link, run_id: str, event: StepEvent) -> str:
-    """First cause and advice from the run's log, in a sentence or two; empty when none."""
-    cause = await cause_of(link, run_id, event)
-    return "" if cause is None else _said(cause)
-
-
-def _said(cause: Cause) -> str:
-    return " ".join([cause.sentence, *cause.advice[:1]])
-
-
-async def cause_of(link: Link, run_id: str, event: StepEvent) -> Cause | None:
-    """First cause by the run's log (its last 4 MiB) and how the launcher ended, as `event` tells it."""
-    from specdash.control import hostruns
-    from specdash.errors import SpecdashError
-    from specdash.sglang.causes import first_cause
-    from specdash.sglang.story import Story, feed, finish
-
-    path = f"{hostruns.run_folder(link, run_id)}/server.log"
-    try:
-        size = int((await link.call("file.stat", {"path": path}))["size"])
-        start = max(0, size - 4 * 1024 * 1024)
-        answer = await link.call(
-            "file.read", {"path": path, "offset": start, "max_bytes": 4 * 1024 * 1024}, timeout=60
-        )
-    except SpecdashError:
-        return None
-    story = finish(feed(Story(), bytes(answer["blob"])))
-    return first_cause(story, exit_code=event.data.get("exit_code"), signal=event.data.get("exit_signal"))

@@ -267,14 +267,9 @@ def exit_of(queue: Queue) -> Exit:
 
 
 async def _explain(link: Link, run_id: str) -> str:
-    from specdash.control import hostruns
-    from specdash.control.plans import StepEvent
-    from specdash.verbs.launch import why
+    from specdash.control import why
 
-    record = await hostruns.record(link, run_id)
-    if record.get("phase") != "exited":
-        return ""
-    return await why(link, run_id, StepEvent(run_id, "ready", "failed", data=record))
+    return (await why.of_ended(link, run_id))[0]
 
 
 def _ratio(row: Row, base: float | None) -> float | None:

@@ -60,9 +60,12 @@ def test_the_same_with_a_scheduler_alive_is_hung_not_down() -> None:
     watch = Watch(alive=True, phase="ready", ready_boot_s=1.0)
     tree = [{"pid": 1, "title": "sglang::scheduler_TP0"}, {"pid": 2, "title": "sglang::detokenizer"}]
     watch(0, RunSampled(({"tree": tree},)))
-    for m in case["metrics"]:
+    for m in (*case["metrics"], {**case["metrics"][-1], "t": 37}):
         watch.page(m["t"], "".join(f"{k} {v}\n" for k, v in m.items() if k != "t"))
-    assert watch(21, Tick()).health.state == "hung_suspected"
+        if m["t"] == 20:
+            # An engine that went idle leaves its gauges as they were for 30 s: this is not a hang yet.
+            assert watch(21, Tick()).health.state == "busy"
+    assert watch(38, Tick()).health.state == "hung_suspected"
 
 
 def test_a_zombie_scheduler_is_no_scheduler() -> None:

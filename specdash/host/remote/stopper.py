@@ -40,6 +40,8 @@ class Stopper:
         self.deciding = threading.Lock()
         self.asked: Dict[str, Any] = {}
         self.proof: Optional[Dict[str, Any]] = None
+        self.told: Optional[Dict[str, Any]] = None
+        """The proof that a "stopped" record has; a later look makes another `proof`."""
 
     @property
     def active(self) -> bool:
@@ -113,7 +115,7 @@ class Stopper:
         until = time.monotonic() + 3.0
         while not self._root() and not self.settled() and time.monotonic() < until:
             time.sleep(0.05)
-        self.proof = self._prove()
+        self.proof = self.told = self._prove()
         self.events.add(event="stopped", proof=self.proof)
 
     def _drain(self, seconds: float, give_up: threading.Event) -> bool:

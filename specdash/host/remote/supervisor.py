@@ -182,7 +182,8 @@ class Supervisor:
                 sample_at = now + SAMPLE_EVERY_S
                 self.samples.add(**self.sampler.take(rows))
         self.samples.add(**self.sampler.take([]))
-        self.events.add(event="ended", removed=folders.remove_secrets(self.folder), proof=self.stopper.proof)
+        told = {} if self.stopper.proof is self.stopper.told else {"proof": self.stopper.proof}
+        self.events.add(event="ended", removed=folders.remove_secrets(self.folder), **told)
 
     def _gpu_before(self) -> None:
         self.gpu.poke()

@@ -329,8 +329,14 @@ class Switcher:
 
     def must_live(self, found: Dict[str, Any], when: str) -> None:
         if found.get("phase") in ("exited", "failed", None) or found.get("alive") is False:
+            until = time.monotonic() + 3.0
+            while found.get("phase") not in ("exited", "failed") and time.monotonic() < until:
+                time.sleep(0.1)  # dead a moment ago: its supervisor is about to write how it ended
+                found = self.record(str(found.get("id") or self.b)) or found
             if found.get("exit_signal") is not None:
                 how = "was ended by signal %s" % found["exit_signal"]
+            elif found.get("exit_code") is None:
+                how = "ended, how is not known,"
             else:
                 how = "exited with code %s" % found.get("exit_code")
             raise StepFailed("%s %s %s." % (self.title(str(found.get("id") or self.b)), how, when))
