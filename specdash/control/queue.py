@@ -150,7 +150,7 @@ async def plan(
     if busy:
         raise Refused(
             f"A switch by {busy['by']} runs already ({busy['title']}, step {busy['step']}).",
-            f"Follow it, or abort it: {busy['id']}.",
+            f"Follow it (`specdash switch --attach {busy['id']}`), or take it back (`--abort`).",
         )
     runs = (await link.call("runs.list", {"base": hostruns.base(link)}, timeout=30))["runs"]
     now = serving_now(runs, base, specs, start)

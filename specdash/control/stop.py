@@ -35,7 +35,8 @@ async def plan(
         raise Refused(f"Run {run_id} has ended already.", said)
     if record["phase"] == "created":
         raise Refused(
-            f"Run {run_id} was prepared but has not started.", "It belongs to a switch; abort that instead."
+            f"Run {run_id} was prepared but has not started.",
+            "It belongs to a switch: see `specdash switch --list`, and abort that instead (`--abort ID`).",
         )
     if record.get("managed_by"):
         raise Refused(

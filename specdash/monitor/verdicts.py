@@ -90,8 +90,8 @@ def _ended(server: ServerState, m: Memory, now: float) -> ServerState:
     if status.stop_asked or asked or (status.exit_code == 0 and status.ready_boot_s is not None):
         verdict = Verdict("stopped", f"Stopped ({how}).", (how,))
     else:
-        why = f"{cause.sentence} " if cause and cause.sentence else ""
-        verdict = Verdict("dead", f"Died: {why}({how}).", evidence)
+        why = f"Died: {cause.sentence} ({how})." if cause and cause.sentence else f"Died: {how}."
+        verdict = Verdict("dead", why, evidence)
     health = Health("down", f"Ended: {how}.", (how,), now, cause.category if cause else "process_gone")
     was = server.numbers
     ended = replace(was, idle=None) if was.idle is not None else was

@@ -116,7 +116,8 @@ class Context:
         if self.yes and not plan.typed_name:
             return
         if not self.interactive:
-            how = f"--confirm {plan.typed_name}" if plan.typed_name else "--yes"
+            # A name is asked for while requests run: the next second neither alone might be what is wanted.
+            how = f"--yes --confirm {plan.typed_name}" if plan.typed_name else "--yes"
             raise Refused("Not done: nobody is here to confirm it.", f"Add {how}.")
         if plan.typed_name:
             if await self._ask(f'Type "{plan.typed_name}" to go on: ') != plan.typed_name:

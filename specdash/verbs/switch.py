@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specdash.exits import Exit
 
@@ -143,6 +143,23 @@ def _show(context: Context, plan: Plan) -> Exit:
     return Exit.REFUSED if plan.blocked else Exit.OK
 
 
+def listed_line(one: dict[str, Any]) -> str:
+    """One switch of `control.switch.listing` for people: which, between what, and where it stands."""
+    from specdash.verbs.status import clean
+
+    end, plan, steps = one.get("end"), one.get("plan") or {}, one.get("steps") or []
+    if end:
+        stands = f"{str(end.get('final') or 'ended').replace('_', ' ')}: {end.get('sentence') or ''}"
+    elif one.get("alive"):
+        at = [str(step.get("step")) for step in steps if step.get("status") == "running"]
+        stands = f"runs, step {at[-1].replace('_', ' ')}" if at else "runs"
+        if one.get("question"):
+            stands = f"waits for an answer: --answer {one['id']} keep, or roll-back"
+    else:
+        stands = f"stands still: --attach {one['id']} goes on, --abort {one['id']} takes it back"
+    return clean("  ".join(word for word in (str(one["id"]), str(plan.get("title") or ""), stands) if word))
+
+
 async def _existing(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import switch
     from specdash.control.plans import Danger, Plan
@@ -160,11 +177,8 @@ async def _existing(args: argparse.Namespace, context: Context) -> Exit:
             found = await switch.listing(link)
             if context.json:
                 context.print_json({"schema": "specdash/switches/1", "switches": found})
-            for one in () if context.json else found:
-                stands = one.get("end") or (
-                    "runs" if one.get("alive") else "stands still: --attach or --abort"
-                )
-                context.print(f"{one['id']}  {one.get('title', '')}  step {one.get('step', '')}  {stands}")
+            if not context.json:
+                context.print(*(listed_line(one) for one in found))
             return Exit.OK
         context.require_writable(args.host)
         if args.answer:

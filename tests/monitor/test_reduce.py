@@ -347,6 +347,9 @@ def test_a_death_names_its_first_cause_and_an_asked_stop_is_no_death() -> None:
     feed.put(2.0, RunRecorded(({"event": "exited", "code": None, "signal": 9, "boot_s": 1002.0},)), "r")
     server = feed.tick(3.0).servers["r"]
     assert server.verdict.kind == "dead"
+    silent = Feed(phase="starting", started_boot_s=1000.0)
+    silent.put(2.0, RunRecorded(({"event": "exited", "code": None, "signal": 9, "boot_s": 1002.0},)), "r")
+    assert silent.tick(3.0).servers["r"].verdict.sentence == "Died: killed by signal 9."
     assert "signal 9" in server.verdict.sentence
     stopped = Feed(phase="ready", ready_boot_s=1001.0)
     stopped.put(

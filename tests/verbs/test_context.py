@@ -110,3 +110,12 @@ def test_colour_and_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Context(out=Tty()).colour
     assert Context(out=io.TextIOWrapper(io.BytesIO(), "ascii")).ascii
     assert not Context(out=io.TextIOWrapper(io.BytesIO(), "utf-8")).ascii
+
+
+async def test_what_a_script_has_to_add_holds_whether_requests_run_or_not() -> None:
+    """A name is asked for while requests run; "Add --confirm" alone was refused a second later with "Add --yes"."""
+    with pytest.raises(Refused) as refused:
+        await context(yes=True).confirm(plan(typed_name="a"))
+    assert refused.value.step == "Add --yes --confirm a."
+    for name in ("a", ""):
+        await context(yes=True, confirmed="a").confirm(plan(typed_name=name))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specdash.exits import Exit
+from specdash.verbs.switch import listed_line
 from tests.monitor.conftest import _end_marked, free_port  # noqa: F401  (fixtures)
 
 STUB = Path(__file__).parents[1] / "support" / "engine_stub.py"
@@ -82,3 +83,15 @@ def test_hot_names_what_is_missing_and_the_ordinary_way(desk) -> None:
     assert plain.returncode == Exit.UNKNOWN and "No running run" in plain.stderr
     listed = json.loads(desk("switch", "--hot", "base", "--list", "--json").stdout)
     assert listed["hot_switches"] == []
+
+
+def test_a_switch_is_listed_by_what_it_is_and_where_it_stands() -> None:
+    """The record of the end was printed as Python writes a dict, and the title was never there."""
+    one = {"id": "s1", "plan": {"title": "Switch a → b"}, "steps": [], "end": None, "alive": True}
+    assert listed_line({**one, "steps": [{"step": "stop", "status": "running"}]}) == (
+        "s1  Switch a → b  runs, step stop"
+    )
+    assert "waits for an answer: --answer s1 keep" in listed_line({**one, "question": {"event": "question"}})
+    assert "stands still: --attach s1" in listed_line({**one, "alive": False})
+    ended = listed_line({**one, "end": {"final": "rolled_back", "sentence": "a serves again.\x1b[31m"}})
+    assert ended.startswith("s1  Switch a → b  rolled back: a serves again.") and "\x1b" not in ended

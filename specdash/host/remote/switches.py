@@ -120,7 +120,7 @@ def _only_one(base: str, ident: str) -> None:
             "busy",
             "A switch by %s runs here since %s (%s, step %s)."
             % (busy.get("by"), since, busy.get("title"), busy.get("step")),
-            "Follow it, or abort it: its id is %s." % busy.get("id"),
+            "Follow it (`specdash switch --attach %s`), or take it back (`--abort`)." % busy.get("id"),
         )
 
 
@@ -128,7 +128,9 @@ def resume(base: str, ident: str) -> Dict[str, Any]:
     """Start a switcher for a switch that has none (new, or the old one was killed), and wait until it is there."""
     folder = folder_of(base, ident)
     if journal.load(folders.path(folder, switcher.PLAN)) is None:
-        raise CallError("not_found", "There is no switch %s on this host." % ident, "")
+        raise CallError(
+            "not_found", "There is no switch %s on this host." % ident, "See `specdash switch --list`."
+        )
     _only_one(base, ident)
     found = status(base, ident)
     if found["end"] is not None or found["alive"]:
@@ -172,7 +174,9 @@ def tell(base: str, ident: str, name: str, word: str) -> Dict[str, Any]:
     """Abort or answer: kept as a file, so that a switcher that has to be started anew knows of it too."""
     folder = folder_of(base, ident)
     if journal.load(folders.path(folder, switcher.PLAN)) is None:
-        raise CallError("not_found", "There is no switch %s on this host." % ident, "")
+        raise CallError(
+            "not_found", "There is no switch %s on this host." % ident, "See `specdash switch --list`."
+        )
     found = status(base, ident)
     if found["end"] is not None:
         raise CallError("gone", "That switch has ended: %s" % found["end"].get("sentence"), "")
