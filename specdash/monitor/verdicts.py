@@ -90,7 +90,7 @@ def _ended(server: ServerState, m: Memory, now: float) -> ServerState:
     if status.stop_asked or asked or (status.exit_code == 0 and status.ready_boot_s is not None):
         verdict = Verdict("stopped", f"Stopped ({how}).", (how,))
     else:
-        why = f"Died: {cause.sentence} ({how})." if cause and cause.sentence else f"Died: {how}."
+        why = f"Died: {cause.sentence.rstrip('.')} ({how})." if cause and cause.sentence else f"Died: {how}."
         verdict = Verdict("dead", why, evidence)
     health = Health("down", f"Ended: {how}.", (how,), now, cause.category if cause else "process_gone")
     was = server.numbers
