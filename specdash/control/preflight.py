@@ -156,13 +156,14 @@ def algorithm(facts: Facts) -> list[Check]:
             for c in notes.changes(note, reading.version)
             if capped or not c.startswith("Caps running requests")
         ]
-        if any(c.startswith("Caps running requests") for c in told):
+        caps = [c for c in told if c.startswith("Caps running requests")]
+        if caps:
             out.append(
                 Check(
                     "side effects",
                     "warn",
-                    next(c for c in told if c.startswith("Caps running requests")),
-                    tuple(told),
+                    caps[0],
+                    tuple(c for c in told if c != caps[0]),
                     "Set --max-running-requests to what you want to compare under.",
                     "capped_by_speculation",
                 )

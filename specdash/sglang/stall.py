@@ -37,6 +37,8 @@ RCHAR_NOISE = 1 << 20
 RATE_WINDOW_S = 60.0
 """A rate is of now: over this long at most."""
 CPU_NOISE_S = 0.5
+SOON_S = 600.0
+"""A load that ends within this is not slow, whatever the disk gives."""
 SLOW_READ = 50e6
 """Bytes a second under which reading weights is called slow, when no history says better."""
 STOPPED_S = 10.0
@@ -171,7 +173,12 @@ def _moving(
         )
         if usual is not None and left is not None and (in_phase_s or 0.0) + left > HISTORY_FACTOR * usual:
             reason = "at this rate {} more, it usually takes {}".format(span(left), span(usual))
-        elif usual is None and rate < SLOW_READ and (left is None or left > 600):
+        elif (
+            usual is None
+            and rate < SLOW_READ
+            and (left is None or left > SOON_S)
+            and not _soon(progress, in_phase_s)
+        ):
             reason = "the disk gives {}/s".format(size(rate))
     if expected is not None:
         where.append("{:.0f} to {:.0f} minutes are normal".format(expected[0] / 60, expected[1] / 60))
@@ -190,6 +197,13 @@ LABELS = {
     "gpu_mib": "GPU memory",
     "cpu_s": "CPU time",
 }
+
+
+def _soon(progress: Optional[Progress], in_phase_s: Optional[float]) -> bool:
+    """The shards come fast enough. From the page cache they do, with hardly a byte from the disk: that is not slow."""
+    if progress is None or in_phase_s is None or not 0 < progress.done < progress.total:
+        return False
+    return in_phase_s / progress.done * (progress.total - progress.done) <= SOON_S
 
 
 def _stills(rows: Sequence[Sample], quiet_s: Optional[float]) -> Dict[str, float]:

@@ -350,7 +350,7 @@ def test_a_death_names_its_first_cause_and_an_asked_stop_is_no_death() -> None:
     silent = Feed(phase="starting", started_boot_s=1000.0)
     silent.put(2.0, RunRecorded(({"event": "exited", "code": None, "signal": 9, "boot_s": 1002.0},)), "r")
     assert silent.tick(3.0).servers["r"].verdict.sentence == "Died: killed by signal 9."
-    assert "signal 9" in server.verdict.sentence
+    assert server.verdict.sentence.endswith(" (killed by signal 9).") and ". (" not in server.verdict.sentence
     stopped = Feed(phase="ready", ready_boot_s=1001.0)
     stopped.put(
         1.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specdash.sglang.phases import Progress
 from specdash.sglang.stall import Sample, eta, judge, median, read_rate, size, span
 
 
@@ -63,6 +64,17 @@ def test_a_throttled_load_is_slow_not_stalled() -> None:
         read_in_phase=1e9,
     )
     assert found.kind == "slow" and "1.0 MB/s" in found.sentence and "547 GB" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("done", "after_s", "kind"), [(15, 7.0, "progressing"), (2, 200.0, "slow"), (64, 7.0, "slow")]
+)
+def test_shards_from_the_page_cache_are_not_slow_although_the_disk_gives_little(
+    done: int, after_s: float, kind: str
+) -> None:
+    bar = Progress(done, 64, "shards", "", "loading_weights", "")
+    samples = walk(60, read_bytes=5e5, log_size=100)
+    assert judge("loading_weights", 0, samples=samples, progress=bar, in_phase_s=after_s).kind == kind
 
 
 def test_a_fast_load_is_progress_with_its_rate() -> None:
