@@ -113,6 +113,7 @@ def test_usage(config: Path, tmp_path: Path) -> None:
         assert done.returncode == 3 and done.stderr.count("\n") == 1, (words, done.stderr)
 
 
+@pytest.mark.slow
 async def test_watch_tells_a_death_once_and_ends_with_130(
     link: Any, start_run: Any, config: Path, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ async def test_what_others_manage_is_refused_with_their_own_command(link, foreig
         adopt.plan(link, managed)
 
 
+@pytest.mark.slow
 async def test_an_adopted_server_can_be_switched_away_and_comes_back(link, foreign, stub):
     server, _ = foreign
     one = await until(lambda: found(link, server.pid))
@@ -173,6 +174,7 @@ async def test_perform_tells_of_a_blocked_plan(link, stub):
     assert hub.events[-1].body.status == "refused"
 
 
+@pytest.mark.slow
 async def test_a_follower_that_leaves_does_not_end_what_runs(link, stub):
     hub = FakeHub(link)
     plan = await launch.plan(link, stub("--load=1"), precheck=False)

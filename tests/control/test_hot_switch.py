@@ -127,6 +127,7 @@ async def test_weights_that_are_not_accepted_go_back_by_themselves(link, spec, r
     assert (await hostruns.record(link, run_id))["drafter_now"]["drafter"] == str(root / "a")
 
 
+@pytest.mark.slow
 async def test_worse_than_asked_goes_back_too(link, spec, root):
     run_id = await served(link, spec)
     plan = await hot_switch.plan(link, run_id, str(root / "a"), at_least=2.5)
@@ -135,6 +136,7 @@ async def test_worse_than_asked_goes_back_too(link, spec, root):
     await healthy(link, spec, run_id, 2.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hold", "after", "final"),
     [
@@ -199,6 +201,7 @@ async def test_a_cut_link_changes_nothing(link, spec, root):
     await healthy(link, spec, run_id, 1.0)
 
 
+@pytest.mark.slow
 async def test_two_at_once_are_not_possible(link, spec, root):
     spec = replace(spec, flags=(*spec.flags, ("--hold", "/update_weights_from_tensor")))
     run_id = await served(link, spec)
@@ -218,6 +221,7 @@ async def test_two_at_once_are_not_possible(link, spec, root):
     await healthy(link, spec, run_id, 1.0)
 
 
+@pytest.mark.slow
 async def test_an_update_that_others_left_open_is_ended(link, spec, root):
     run_id = await served(link, spec)
     assert post(spec, "/begin_weight_update", {"selector": "draft"})[0] == 200
@@ -228,6 +232,7 @@ async def test_an_update_that_others_left_open_is_ended(link, spec, root):
     await healthy(link, spec, run_id, 1.0)
 
 
+@pytest.mark.slow
 async def test_files_that_change_after_the_plan_are_not_sent(link, spec, root):
     run_id = await served(link, spec)
     plan = await hot_switch.plan(link, run_id, str(root / "b"), measure=False, pulse=False)
@@ -259,6 +264,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSALS)
 async def test_what_differs_is_refused_and_nothing_is_sent(link, spec, root, what):
     made, sentence = REFUSALS[what]
@@ -272,6 +278,7 @@ async def test_what_differs_is_refused_and_nothing_is_sent(link, spec, root, wha
     await healthy(link, spec, run_id, 2.3)
 
 
+@pytest.mark.slow
 async def test_an_sglang_that_cannot_do_it_is_said(link, spec, root):
     for name, made in (("old", {"selector": False}), ("older", {"routes": False})):
         site = hot_kit.site(root / name, **made)
@@ -288,6 +295,7 @@ async def gone(link, run_id: str) -> bool:
     return not (await hostruns.record(link, run_id))["alive"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("info", "sentence"),
     [
@@ -307,6 +315,7 @@ async def test_a_server_that_is_not_as_proven_is_refused(link, spec, root, info,
     assert any(sentence in check.sentence for check in plan.blocked), plan.blocked
 
 
+@pytest.mark.slow
 async def test_a_server_that_would_not_see_our_files_is_refused(link, spec, root):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:  # noqa: ASYNC221
         pytest.skip("no new mount namespace may be made here")
@@ -316,6 +325,7 @@ async def test_a_server_that_would_not_see_our_files_is_refused(link, spec, root
     assert "another container" in plan.blocked[0].sentence
 
 
+@pytest.mark.slow
 async def test_an_ordinary_switch_waits_for_a_hot_one(link, spec, root):
     spec = replace(spec, flags=(*spec.flags, ("--hold", "/update_weights_from_tensor")))
     run_id = await served(link, spec)
@@ -335,6 +345,7 @@ async def test_an_ordinary_switch_waits_for_a_hot_one(link, spec, root):
     assert any("hot-switched drafter" in note for note in third.notes), "what a way back would start"
 
 
+@pytest.mark.slow
 async def test_present_files_that_are_newer_than_the_server_prove_nothing(link, spec, root):
     run_id = await served(link, spec)
     os.utime(root / "a" / "model.safetensors")
@@ -342,6 +353,7 @@ async def test_present_files_that_are_newer_than_the_server_prove_nothing(link, 
     assert [check.category for check in plan.blocked] == ["hot_changed"]
 
 
+@pytest.mark.slow
 async def test_the_admin_key_opens_it_and_is_told_nowhere(link, spec, root):
     spec = replace(spec, secret_flags={"--admin-api-key": "env:K"})
     # The stub reads no YAML: it gets the key as a flag of its own, specdash finds it in the run's own file.
@@ -354,6 +366,7 @@ async def test_the_admin_key_opens_it_and_is_told_nowhere(link, spec, root):
     assert b"sesame-42" not in (procs.read_bytes(os.path.join(folder, "state.jsonl")) or b"")
 
 
+@pytest.mark.slow
 async def test_abort_after_the_send_goes_back(link, spec, root):
     spec = replace(spec, flags=(*spec.flags, ("--hold", "/end_weight_update"), ("--after", True)))
     run_id = await served(link, spec)
@@ -372,6 +385,7 @@ async def test_abort_after_the_send_goes_back(link, spec, root):
         await hot_switch.abort(link, run_id, plan.id)
 
 
+@pytest.mark.slow
 async def test_tune_sets_says_the_undo_and_refuses_what_has_none(link, spec):
     run_id = await served(link, spec)
     there = await tune.offered(link, run_id)
@@ -388,6 +402,7 @@ async def test_tune_sets_says_the_undo_and_refuses_what_has_none(link, spec):
         await tune.plan(link, run_id, "speculative_accept_threshold_single", "nan")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shm", "memory", "sentence"),
     [
@@ -411,6 +426,7 @@ def test_no_room_is_a_block(root, shm, memory, sentence):
     assert (sentence in " ".join(blocked)) if sentence else not blocked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [

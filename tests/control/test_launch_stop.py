@@ -57,6 +57,7 @@ async def test_a_death_while_loading_is_recorded(link, stub, flag, code, number)
     assert (record["exit_code"], record["exit_signal"]) == (code, number)
 
 
+@pytest.mark.slow
 async def test_a_deaf_server_and_its_leaked_child_are_killed(link, stub):
     plan, events = await up(link, stub("--load=0.1", "--deaf", "--leak"))
     assert events[-1].final == "done"
@@ -68,6 +69,7 @@ async def test_a_deaf_server_and_its_leaked_child_are_killed(link, stub):
     assert said[-1].data["proven"], said[-1]
 
 
+@pytest.mark.slow
 async def test_leftovers_of_a_dead_launcher_are_found_and_cleaned_up(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--leak"))
     record = await hostruns.record(link, plan.id)
@@ -162,6 +164,7 @@ async def test_missing_interpreter_and_folder_are_sentences(link, stub, root):
     assert plan.blocked
 
 
+@pytest.mark.slow
 async def test_draining_waits_for_requests_and_can_be_taken_back(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--requests=3"))
     order = await stop.plan(link, plan.id, drain_s=60, deadline_s=5)
@@ -176,6 +179,7 @@ async def test_draining_waits_for_requests_and_can_be_taken_back(link, stub):
     assert said[-1].data["proven"]
 
 
+@pytest.mark.slow
 async def test_drain_ends_when_the_requests_do(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--requests=2", "--requests-for=1.5"))
     said = await down(link, plan.id, drain_s=60, deadline_s=5)
@@ -183,6 +187,7 @@ async def test_drain_ends_when_the_requests_do(link, stub):
     assert counts[-1] == 0 and said[-1].data["proven"]
 
 
+@pytest.mark.slow
 async def test_the_server_outlives_its_supervisor_and_can_still_be_stopped(link, stub):
     plan, _ = await up(link, stub("--load=0.1"))
     status = await hostruns.order(link, plan.id, cmd="status")

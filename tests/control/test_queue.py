@@ -111,6 +111,7 @@ async def test_a_list_with_a_failing_one_and_the_best_is_left(link, stub, desk):
     await clear(link)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leave", "left"), [("first", "now"), ("base", "base")])
 async def test_what_serves_is_measured_where_it_is_and_comes_back_when_asked(link, stub, desk, leave, left):
     now = fast(stub, "now", "--accept=2", "--tok-s=3000")
@@ -124,6 +125,7 @@ async def test_what_serves_is_measured_where_it_is_and_comes_back_when_asked(lin
     await clear(link)
 
 
+@pytest.mark.slow
 async def test_nothing_serves_so_the_base_is_launched(link, stub, desk):
     plan = await queue.plan(
         link, fast(stub, "base"), [fast(stub, "a", "--accept=2", "--tok-s=4000")], options=FAST
@@ -134,6 +136,7 @@ async def test_nothing_serves_so_the_base_is_launched(link, stub, desk):
     await clear(link)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [
@@ -158,6 +161,7 @@ async def test_a_lost_link_is_opened_again_and_the_switch_taken_up(link, stub, d
     await clear(link)
 
 
+@pytest.mark.slow
 @SLOW
 async def test_a_killed_switcher_is_followed_by_another(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
@@ -177,6 +181,7 @@ async def test_a_killed_switcher_is_followed_by_another(link, stub, desk):
     await clear(link)
 
 
+@pytest.mark.slow
 async def test_hopeless_links_end_it_and_it_can_be_gone_on_with(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     await up(link, base)
@@ -202,6 +207,7 @@ async def test_hopeless_links_end_it_and_it_can_be_gone_on_with(link, stub, desk
     await clear(link)
 
 
+@pytest.mark.slow
 @SLOW
 async def test_a_failed_way_back_is_repaired_by_the_base(link, stub, desk, root):
     """The running server cannot come back: the queue starts the base, and goes on."""
@@ -228,6 +234,7 @@ async def test_a_failed_way_back_is_repaired_by_the_base(link, stub, desk, root)
     await clear(link)
 
 
+@pytest.mark.slow
 @SLOW
 async def test_when_not_even_the_base_starts_it_ends_loudly_and_does_not_loop(link, stub, desk, root):
     marker = root / "broken"
@@ -241,6 +248,7 @@ async def test_when_not_even_the_base_starts_it_ends_loudly_and_does_not_loop(li
     assert not await alive(link)
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_between_two_is_brought_back(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     await up(link, base)
@@ -263,6 +271,7 @@ async def _ended(link, run_id):
     return not (await hostruns.record(link, run_id))["alive"]
 
 
+@pytest.mark.slow
 async def test_a_blocked_one_is_passed_over_and_nothing_is_touched(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     first, _ = await up(link, base)
@@ -281,6 +290,7 @@ async def test_a_blocked_one_is_passed_over_and_nothing_is_touched(link, stub, d
     await clear(link)
 
 
+@pytest.mark.slow
 async def test_people_come_first(link, stub, desk):
     """A stop or a switch by somebody else ends the queue; nothing of theirs is undone."""
     base = fast(stub, "base", "--tok-s=4000")
@@ -317,6 +327,7 @@ async def _running(link):
     return (await link.call("switches.list", {"base": hostruns.base(link)}))["running"]
 
 
+@pytest.mark.slow
 async def test_what_to_replace_is_never_guessed(stub):
     base, other = fast(stub, "base"), fast(stub, "other", port=1)
     record = {"alive": True, "http": {"port": base.http()[1]}, "id": "x", "profile": "stranger"}
@@ -330,6 +341,7 @@ async def test_what_to_replace_is_never_guessed(stub):
         queue.serving_now([record], base, [other], "z")
 
 
+@pytest.mark.slow
 def test_the_same_server_is_the_same_wherever_it_is_named(stub):
     spec = fast(stub, "a")
     assert queue.same(spec.as_json(), replace(spec, host="gpu9").as_json())
@@ -337,11 +349,13 @@ def test_the_same_server_is_the_same_wherever_it_is_named(stub):
     assert not queue.same(None, spec.as_json())
 
 
+@pytest.mark.slow
 def test_an_unfinished_switch_has_no_outcome_that_serves():
     found = outcome_of([{"event": "step", "step": "stop", "status": "done"}], "b", "r", "a")
     assert (found.outcome, found.serves, found.tok_s) == ("failed", "", None)
 
 
+@pytest.mark.slow
 @pytest.mark.sshd
 async def test_over_ssh_a_cut_cable_is_mended_and_the_night_goes_on(stub, root):
     """A real sshd: its sessions are killed while the drafter loads, and it refuses everybody for a while."""

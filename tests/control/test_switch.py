@@ -51,6 +51,7 @@ async def test_switch_keeps_a_better_drafter(link, stub):
     await down(link, plan.spec["switch"]["b"], deadline_s=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
@@ -78,6 +79,7 @@ async def test_a_drafter_that_fails_is_rolled_back_exactly(link, stub, flags, wh
     await down(link, back["id"], deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_ngram_is_judged_on_its_second_pass_and_base_on_speed(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     plan, events = await go(link, a.id, fast(stub, "--accept=1.0", profile="ngram", algorithm="NGRAM"))
@@ -87,6 +89,7 @@ async def test_ngram_is_judged_on_its_second_pass_and_base_on_speed(link, stub):
     await down(link, plan.spec["switch"]["b"], deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_a_slower_server_is_asked_about(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     slow = stub("--load=0.1", "--tok-s=1500", "--accept=2", profile="slow", algorithm="EAGLE3")
@@ -113,6 +116,7 @@ async def test_a_rollback_that_fails_is_loud_and_does_not_loop(link, stub, root)
     assert len(runs) == 3, "one attempt forward, one back"
 
 
+@pytest.mark.slow
 async def test_the_second_operator_sees_who_and_since_when(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     plan = await switch.plan(link, a.id, stub("--load=30", profile="next"), **FAST)
@@ -159,6 +163,7 @@ async def test_abort_while_draining_changes_nothing(link, stub):
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
@@ -198,6 +203,7 @@ async def test_killing_the_switcher_at_any_step_ends_well(link, stub, step):
     await down(link, next(iter(living)), deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_a_switch_goes_on_without_its_operator(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     plan = await switch.plan(link, a.id, fast(stub, "--accept=2", profile="next", algorithm="EAGLE3"), **FAST)

@@ -47,6 +47,7 @@ async def test_b_serves_before_a_is_stopped(link, stub, other_port):
     await down(link, plan.spec["switch"]["b"], deadline_s=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
@@ -71,6 +72,7 @@ async def test_a_b_that_fails_leaves_a_untouched(link, stub, other_port, flags, 
     await down(link, a.id, deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_a_killed_switcher_beside_is_taken_back_without_touching_a(link, stub, other_port):
     a, _ = await up(link, fast(stub, profile="base"))
     b = stub("--load=30", profile="slow", algorithm="EAGLE3", port=other_port)
@@ -94,6 +96,7 @@ async def _free(link) -> bool:
     return (await link.call("switches.list", {"base": hostruns.base(link)}))["running"] is None
 
 
+@pytest.mark.slow
 async def test_the_same_port_is_refused_and_another_is_found(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     same = fast(stub, "--accept=2.5", profile="eagle", algorithm="EAGLE3")
@@ -105,6 +108,7 @@ async def test_the_same_port_is_refused_and_another_is_found(link, stub):
     await down(link, a.id, deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_warm_up_shows_its_cost_and_reads_before_the_stop(link, stub, root):
     files = root / "model"
     files.mkdir()
@@ -121,6 +125,7 @@ async def test_warm_up_shows_its_cost_and_reads_before_the_stop(link, stub, root
     await down(link, plan.spec["switch"]["b"], deadline_s=5)
 
 
+@pytest.mark.slow
 def test_a_warm_up_keeps_to_its_rate_and_stops_when_told(tmp_path, monkeypatch):
     (tmp_path / "a.safetensors").write_bytes(b"x" * 9_000_000)
     (tmp_path / "b.txt").write_bytes(b"x")

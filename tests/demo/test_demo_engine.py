@@ -49,6 +49,7 @@ def test_base_serves_and_ends_as_the_captured_server(engine: Make, home: Path) -
     assert used == [b"4"] * 8, "memory is free again"
 
 
+@pytest.mark.slow
 def test_a_good_drafter_pays_a_weak_one_does_not_and_the_level_can_be_set(engine: Make, home: Path) -> None:
     (home / ".sim" / "accept_length").write_text("1.5")
     one = engine(*eagle3("k2-eagle3-good")).ready()
@@ -99,6 +100,7 @@ def test_failures_end_with_sglangs_words_and_exit_codes(
         assert "Received sigquit from a child process" in one.text()
 
 
+@pytest.mark.slow
 def test_a_second_server_finds_the_cards_full_and_the_port_taken(engine: Make) -> None:
     one = engine().ready()
     second = engine("--port", str(one.port))

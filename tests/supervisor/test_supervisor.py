@@ -179,6 +179,7 @@ def test_what_the_gpus_hold_is_compared_with_before() -> None:
     assert gpuhold.verdict({"gpus": gpus}, {7}, None)["state"] == "held"
 
 
+@pytest.mark.slow
 def test_orphans_are_reaped_and_counted(bench: Bench) -> None:
     made = bench.launch("--load=0.1", "--leak")
     bench.wait("ready")
@@ -196,6 +197,7 @@ def test_orphans_are_reaped_and_counted(bench: Bench) -> None:
     assert not procs.stat(left["processes"][0]["pid"])
 
 
+@pytest.mark.slow
 def test_a_new_supervisor_takes_over_after_kill(bench: Bench) -> None:
     made = bench.launch("--load=0.1", "--leak")
     bench.wait("ready")

@@ -359,6 +359,7 @@ async def test_hot_switch_needs_a_drafter_that_serves() -> None:
         assert "this server has no drafter" in text_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys, wanted",
     [
