@@ -108,7 +108,7 @@ def probes(case: Case) -> Answer | None:
 @answers("json")
 def requests(case: Case) -> Answer | None:
     data = case.json()
-    if "runs" in data and all("tok_s" in run for run in data["runs"]):
+    if "runs" in data and all({"tok_s", "tp", "algorithm"} <= set(run) for run in data["runs"]):
         runs = [
             breakeven.Measured(f"tp={run['tp']}", run["algorithm"] or "", run["tok_s"])
             for run in data["runs"]
