@@ -273,10 +273,10 @@ def _version() -> int:
 def _interactive(options: dict[str, Any]) -> int:
     from specdash.errors import UsageError
 
-    # Textual reads stdin and draws on stderr.
     served = "SPECDASH_SERVED" in os.environ  # by `specdash serve`: a browser is the terminal
-    if not served and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        raise UsageError("the dashboard needs a terminal.", "Without one, use: specdash --check")
+    need = UsageError("the dashboard needs a terminal.", "Without one, use: specdash --check")
+    if not served and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise need
     from importlib import import_module
     from importlib.util import find_spec
 
@@ -284,6 +284,8 @@ def _interactive(options: dict[str, Any]) -> int:
 
     context = Context(config=options.get("config"), read_only=bool(options.get("read_only")))
     context.settings  # noqa: B018  a bad config file is a sentence here, not a broken screen
+    if not served and not sys.stderr.isatty():  # Textual draws on stderr
+        raise need
     if find_spec("specdash.tui.start") is None:
         raise UsageError("this build has no dashboard.", "Use: specdash --check")
     return int(import_module("specdash.tui.start").run(context) or 0)

@@ -162,6 +162,7 @@ def test_units_are_accepted_by_systemd(tmp_path: Path, box: dict[str, str]) -> N
     assert check.returncode != 0 or "specdash-broken" in check.stderr, "it would have said so"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_units_run(box: dict[str, str]) -> None:
     for unit in units():
         for command in re.findall(r"^ExecStart=(.*)$", unit.text, re.M):

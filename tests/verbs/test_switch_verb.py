@@ -41,6 +41,7 @@ def desk(tmp_path: Path, free_port: int):  # noqa: F811
     _end_marked(tmp_path)
 
 
+@pytest.mark.slow
 def test_side_by_side_finds_a_port_and_leaves_a_alone_when_b_dies(desk, free_port: int) -> None:  # noqa: F811
     assert desk("launch", "base", "--wait", "--yes", "--force").returncode == Exit.OK
     fast = (
@@ -70,6 +71,7 @@ def test_side_by_side_finds_a_port_and_leaves_a_alone_when_b_dies(desk, free_por
     assert [run["profile"] for run in runs if run.get("alive")] == ["good"]
 
 
+@pytest.mark.slow
 def test_hot_names_what_is_missing_and_the_ordinary_way(desk) -> None:
     assert desk("launch", "base", "--wait", "--yes", "--force").returncode == Exit.OK
     bare = desk("switch", "--hot")

@@ -61,6 +61,7 @@ def go(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_a_night_in_small(desk: Callable[..., list[str]], env: dict[str, str]) -> None:
     asked = ("try", "good", "dies", "--over", "base", *FAST)
     refused = go(desk(*asked), env)
@@ -87,6 +88,7 @@ def test_a_night_in_small(desk: Callable[..., list[str]], env: dict[str, str]) -
     assert again.returncode == 3 and "has ended" in again.stderr
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_a_healthy_server_and_goes_on(
     desk: Callable[..., list[str]], env: dict[str, str], tmp_path: Path
 ) -> None:
