@@ -19,7 +19,7 @@ from specdash.monitor.state import Reading, RunFacts, ServerState
 
 ALGORITHM = {"eagle3": "EAGLE3", "base": "", "simulated": "EAGLE3", "ngram": "NGRAM"}
 SOURCE_NAME = {"log": "log decode lines", "metrics": "metrics realtime_tokens_total", "loads": "/v1/loads"}
-RESOLUTION = {"log": 0.05, "metrics": 0.05, "loads": 0.08}
+RESOLUTION = {"log": 0.05, "metrics": 0.05, "loads": 0.05}
 """/v1/loads tells only the last decode log interval; what ends between two polls is not seen."""
 
 
