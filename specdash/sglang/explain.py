@@ -1,13 +1,13 @@
 """Explain a file that somebody sent: what a log tells, in one value and in plain text. No host at all.
 
-`kind_of` looks at what the bytes are; other kinds than logs register in `READERS`.
+`kind_of` looks at what the bytes are; `verbs/explain_pages.py` reads the kinds that are no log.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Tuple
 
 from specdash.sglang import redact
 from specdash.sglang.causes import Cause, all_conditions, first_cause, normal_exit
@@ -161,10 +161,6 @@ def kind_of(data: bytes) -> str:
     ):
         return "nvidia_smi"
     return "log"
-
-
-READERS: Dict[str, Callable[[bytes], Tuple[str, Dict[str, Any]]]] = {}
-"""Kind → reader giving (plain text, JSON). Kinds without a reader are read as a log."""
 
 
 def as_json(found: Explanation) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from specdash.errors import UsageError
 from specdash.exits import Exit
 from specdash.sglang import explain as room
 from specdash.sglang.story import Story, feed, finish
+from specdash.verbs.explain_pages import READERS
 
 if TYPE_CHECKING:
     from specdash.verbs.context import Context
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace, context: Context) -> Exit:
 def _tell(file: IO[bytes], name: str, args: argparse.Namespace, context: Context) -> Exit:
     """In chunks, so that a log of any size needs the same memory."""
     head = file.read(SNIFF)
-    reader = room.READERS.get(room.kind_of(head))
+    reader = READERS.get(room.kind_of(head))
     if reader is not None:
         text, body = reader(head + file.read(MOST_OTHER))
         _show(text, body, context)
