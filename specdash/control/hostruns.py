@@ -41,6 +41,11 @@ def program() -> bytes:
     )
 
 
+def running(requests: int) -> str:
+    """ "1 request is running", "3 requests are running"."""
+    return f"{requests} request is running" if requests == 1 else f"{requests} requests are running"
+
+
 def new_id(name: str) -> str:
     """`<name>-<UTC time>-<4 hex>`: sorts by time within a profile, and says in a folder list what it is."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"

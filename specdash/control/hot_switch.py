@@ -98,7 +98,7 @@ async def plan(
         f"A restart of this run starts with the drafter of its command line, {run.get('drafter') or 'none'}.",
     ]
     if requests:
-        notes.append(f"{requests} requests are running now.")
+        notes.append(f"{hostruns.running(requests)} now.")
     return Plan(
         id=ident,
         kind="hot_switch",

@@ -70,9 +70,7 @@ async def measure(link: Link, run_id: str, *, keep: bool = False) -> dict[str, A
 
 async def _running(link: Link, http: Mapping[str, Any], auth: str) -> int | None:
     """Requests that run already: with them, tok/s is not that of one stream alone."""
-    got = await _ask(
-        link, http, {"method": "GET", "path": "/v1/loads", "headers": headers(auth), "body": ""}
-    )
+    got = await _ask(link, http, {"method": "GET", "path": "/v1/loads", "headers": headers(auth), "body": ""})
     data = server_info.load_json(got["body"]) if got["status"] == 200 else None
     told = [rank.running for rank in server_info.read_loads(data)] if data is not None else []
     known = [count for count in told if count is not None]

@@ -57,7 +57,8 @@ async def plan(
     notes = [f"This ends {record.get('profile') or run_id} (pid {record.get('pid')}, port {port})."]
     if requests:
         notes.append(
-            f"{requests} requests are running" + ("." if drain_s else " and are given up at the deadline.")
+            f"{hostruns.running(requests)}"
+            + ("." if drain_s else "; what is left at the deadline is given up.")
         )
     if drain_s:
         notes.append(

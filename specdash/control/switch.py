@@ -62,7 +62,7 @@ async def plan(
     if busy:
         raise Refused(
             f"A switch by {busy['by']} runs already ({busy['title']}, step {busy['step']}).",
-            f"Follow it, or abort it: {busy['id']}.",
+            f"Follow it (`specdash switch --attach {busy['id']}`), or take it back (`--abort`).",
         )
     a = await hostruns.record(link, run_id)
     if not a["alive"]:
@@ -143,7 +143,7 @@ async def plan(
         steps.insert(0, Step("warm", f"Read the files of {new} into the page cache", effect))
         notes.append(warm_cost(weight, warm_mb_s))
     if requests:
-        notes.append(f"{requests} requests are running now; what is left after {drain_s:.0f} s is given up.")
+        notes.append(f"{hostruns.running(requests)} now; what is left after {drain_s:.0f} s is given up.")
     notes += rules.rule(spec.algorithm, before)
     if not side_by_side:
         notes.append(

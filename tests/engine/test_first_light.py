@@ -91,6 +91,22 @@ def test_launch_survives_kill_of_specdash_and_is_taken_up_again(desk: Desk) -> N
     assert told and sha(told) == sha(on_host[: len(told)]) and len(on_host) - len(told) < 4096
 
 
+def test_two_read_the_same_log_at_the_same_time(desk: Desk) -> None:
+    readers = [
+        subprocess.Popen(
+            desk.command("logs", STATE["base"], "--host", "gpu", "--raw"),
+            env=desk.env(),
+            cwd=desk.home,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+        for _ in range(2)
+    ]
+    told = [reader.communicate(timeout=60)[0] for reader in readers]
+    on_host = log_of(desk, STATE["base"]).read_bytes()
+    assert all(one and sha(one) == sha(on_host[: len(one)]) for one in told)
+
+
 def test_check_and_status_of_a_serving_engine(desk: Desk) -> None:
     for target in ("engine-base", "gpu", f"127.0.0.1:{desk.port}"):
         began = time.monotonic()
@@ -104,13 +120,18 @@ def test_check_and_status_of_a_serving_engine(desk: Desk) -> None:
 
 
 def test_switch_to_each_drafter_and_back_from_one_that_does_not_fit(desk: Desk) -> None:
+    client = engines.SteadyClient(desk.port)
     old = "engine-base"
-    for new in ("engine-ngram", "engine-eagle3"):
-        done = desk.json("switch", old, new, "--yes", "--settle", "3", "--slower", "keep", timeout=300)
+    for new in ("engine-ngram", "engine-standalone", "engine-eagle3"):
+        confirm = ("--yes", "--confirm", old)  # a request may run just then: then the name is wanted
+        done = desk.json("switch", old, new, *confirm, "--settle", "3", "--slower", "keep", timeout=400)
         assert done["outcome"] == "done"
         answer = desk.generate()
         assert answer["meta_info"]["spec_verify_ct"] > 0
         old = new
+    client.stop()
+    assert client.served > 3 and client.refused > 0
+    assert not client.lost, f"accepted requests were lost: {client.lost}"
     done = desk.json("switch", old, "engine-misfit", "--yes", "--force", "--settle", "3", code=6, timeout=400)
     assert done["outcome"] == "rolled_back"
     assert desk.generate()["meta_info"]["spec_verify_ct"] > 0

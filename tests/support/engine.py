@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -201,3 +203,38 @@ def _read(pid: int, name: str) -> bytes:
 def live(runs_json: str) -> list[str]:
     """Ids of runs that have not ended, from `specdash runs --json`."""
     return [str(run["id"]) for run in json.loads(runs_json)["runs"] if not run.get("ended")]
+
+
+class SteadyClient:
+    """One stream of requests to a port until `stop`. Told apart: served, refused (nothing listens, or 503), lost."""
+
+    def __init__(self, port: int, tokens: int = 40) -> None:
+        self.served, self.refused, self.lost = 0, 0, []  # type: ignore[var-annotated]
+        self._port, self._tokens = port, tokens
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._go, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join(90)
+
+    def _go(self) -> None:
+        body = {"text": WORDS, "sampling_params": {"max_new_tokens": self._tokens, "temperature": 0}}
+        while not self._end.is_set():
+            try:
+                post(self._port, body)
+                self.served += 1
+            except urllib.error.HTTPError as error:
+                if error.code == 503:
+                    self.refused += 1
+                else:
+                    self.lost.append(f"status {error.code}")
+            except urllib.error.URLError as error:
+                if isinstance(error.reason, ConnectionRefusedError):
+                    self.refused += 1
+                else:
+                    self.lost.append(repr(error.reason))
+            except OSError as error:  # it was accepted, and then cut
+                self.lost.append(repr(error))
+            self._end.wait(0.2)
