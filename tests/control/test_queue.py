@@ -78,6 +78,7 @@ async def clear(link):
         await down(link, run["id"], deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_a_list_with_a_failing_one_and_the_best_is_left(link, stub, desk):
     base = fast(stub, "base", "--tok-s=3000")
     await up(link, base)
@@ -271,7 +272,6 @@ async def _ended(link, run_id):
     return not (await hostruns.record(link, run_id))["alive"]
 
 
-@pytest.mark.slow
 async def test_a_blocked_one_is_passed_over_and_nothing_is_touched(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     first, _ = await up(link, base)
