@@ -115,7 +115,8 @@ class Story:
         process = subprocess.Popen(
             words, env=self.desk.env(), cwd=self.desk.home, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )  # fmt: skip
-        threading.Timer(seconds, lambda: process.send_signal(signal.SIGINT)).start()
+        # TERM: whatever is started under `nohup … &` has INT ignored, and so have its children.
+        threading.Timer(seconds, process.terminate).start()
         assert process.stdout is not None
         rows = []
         for line in process.stdout:
@@ -220,7 +221,7 @@ class Story:
             time.sleep(10)
             took, after = time.time() - at, dict(ours(watch.pid))
         finally:
-            watch.send_signal(signal.SIGINT)
+            watch.terminate()
             try:
                 watch.wait(10)
             except subprocess.TimeoutExpired:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdash.monitor import foreign, memory
+from specdash.monitor import foreign, memory, story_view
 from specdash.monitor.state import FleetState, HostState, Reading, ServerState
 from specdash.sglang import redact
-from specdash.sglang.phases import TITLES
+from specdash.sglang.phases import TITLES, Phase
 from specdash.sglang.story import Story
 
 SCHEMA = "specdash.status/1"
@@ -61,7 +61,7 @@ def of_server(server: ServerState, now: float) -> dict[str, Any]:
     return {
         "run": run,
         "status": plain(server.status, now),
-        "phase": of_story(server.story),
+        "phase": of_story(server.story, story_view.phases(server)),
         "log": plain(server.log, now),
         "verdict": plain(server.verdict, now),
         "health": plain(server.health, now),
@@ -78,7 +78,7 @@ def of_server(server: ServerState, now: float) -> dict[str, Any]:
     }
 
 
-def of_story(story: Story) -> dict[str, Any]:
+def of_story(story: Story, phases: Sequence[Phase]) -> dict[str, Any]:
     """Where the load is, by its log."""
     bar = story.progress
     return {
@@ -88,7 +88,7 @@ def of_story(story: Story) -> dict[str, Any]:
         "progress": {"done": bar.done, "total": bar.total, "unit": bar.unit} if bar else None,
         "version": story.version,
         "phases": [
-            {"name": p.name, "sub": p.sub, "seconds": p.seconds, "inferred": p.inferred} for p in story.phases
+            {"name": p.name, "sub": p.sub, "seconds": p.seconds, "inferred": p.inferred} for p in phases
         ],
         "measured": dict(story.measured),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specdash.monitor import memory
+from specdash.monitor import memory, story_view
 from specdash.monitor.memory import Memory
 from specdash.monitor.reduce_link import boot_now
 from specdash.monitor.state import Health, HostState, ServerState, Verdict
@@ -173,7 +173,7 @@ def loads_of(host: HostState, server: ServerState) -> Loads:
 
 def phases_of(server: ServerState) -> list[stall.PhaseTime]:
     out = []
-    for phase in server.story.phases:
+    for phase in story_view.phases(server):
         if phase.name in LOADED:
             break
         if phase.seconds is not None:

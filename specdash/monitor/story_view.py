@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from dataclasses import replace
 
+from specdash.monitor import memory
 from specdash.monitor.state import ServerState
 from specdash.sglang import causes as story_causes
 from specdash.sglang import story as story_room
 from specdash.sglang.causes import Cause
+from specdash.sglang.phases import Phase
 from specdash.sglang.story import Story
 
 _COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
@@ -23,6 +27,25 @@ def counts(rank: str) -> bool:
     With DP attention, DP1 may be TP4: only ranks without a DP part are judged by their TP number.
     """
     return "DP" in rank or all(number == "0" for number in _COPY.findall(rank))
+
+
+def phases(server: ServerState) -> tuple[Phase, ...]:
+    """The phases of a load, the first one from the start of the process (to 2 s, where the samples tell it).
+
+    A log has its first dated line only when the imports are over, 30 to 50 s later on an H200.
+    """
+    found = tuple(server.story.phases)
+    started = server.status.started_boot_s
+    if len(found) < 2 or started is None or found[0].ended is None or found[0].seconds is None:
+        return found
+    was = memory.of(server)
+    end = was.log_base + found[1].offset + 1
+    if not was.log_clock or end > was.log_clock[-1][0]:
+        return found
+    took = was.log_clock[bisect_left(was.log_clock, (end, float("-inf")))][1] - started
+    if took <= found[0].seconds:
+        return found
+    return (replace(found[0], began=found[0].ended - took), *found[1:])
 
 
 def stage(story: Story) -> str:

@@ -56,7 +56,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
 
 
 def lines(server: ServerState, now: float) -> Iterator[str]:
-    from specdash.monitor import memory
+    from specdash.monitor import memory, story_view
     from specdash.sglang import redact
     from specdash.sglang.phases import TITLES
     from specdash.verbs.status import clean, server_lines
@@ -69,7 +69,7 @@ def lines(server: ServerState, now: float) -> Iterator[str]:
     yield from server_lines(server, now)
     if server.story.version:
         yield clean(f"  sglang   {server.story.version}")
-    for phase in server.story.phases:
+    for phase in story_view.phases(server):
         took = f"{phase.seconds:.0f} s" if phase.seconds is not None else "…"
         yield clean(f"  {TITLES.get(phase.name, phase.name)} {phase.sub}: {took}")
     if status.exit_code is not None or status.exit_signal is not None:

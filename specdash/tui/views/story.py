@@ -18,7 +18,7 @@ def phases_of(server: ServerState, now: float) -> list[PhaseRow]:
     word = server_word(server)
     ended = word in ("failed", "stopped")
     rows: list[PhaseRow] = []
-    for index, phase in enumerate(story.phases):
+    for index, phase in enumerate(story_view.phases(server)):
         if phase.name in ("unknown", "serving", "exited"):
             continue
         last = index == len(story.phases) - 1
