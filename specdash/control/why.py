@@ -42,12 +42,13 @@ async def why(link: Link, run_id: str, ended: Mapping[str, Any]) -> str:
 
 
 async def of_ended(link: Link, run_id: str) -> tuple[str, Cause | None]:
-    """The same for a run that has ended by itself; ("", None) for one that lives or was stopped."""
+    """The same for a run that has ended by itself; ("", None) for one that lives or was stopped before it ended."""
     try:
-        record = await hostruns.record(link, run_id)
+        answer = await link.call("runs.read", {"base": hostruns.base(link), "id": run_id, "positions": {}})
     except SpecdashError:
         return "", None
-    if record.get("stop_asked") or record.get("phase") != "exited":
+    record, ended = answer["record"], answer.get("exit") or {}
+    if record.get("phase") != "exited" or ended.get("stop_asked"):
         return "", None
     cause = await cause_of(link, run_id, record)
     return ("", None) if cause is None else (said(cause), cause)
