@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from control_helpers import down, events_of, until
@@ -17,7 +18,7 @@ from specdash.control.plans import Danger
 from specdash.errors import Refused, RemoteError
 from specdash.host.remote import procs
 
-from conftest import STUB  # isort: skip
+STUB = Path(__file__).parents[1] / "support" / "engine_stub.py"
 
 
 @pytest.fixture
