@@ -117,6 +117,7 @@ async def test_there_and_back_with_checksums_and_who_and_since_when(link, spec, 
     assert sent[0]["before"] == sent[1]["after"] != sent[0]["after"] == sent[1]["before"]
 
 
+@pytest.mark.slow
 async def test_weights_that_are_not_accepted_go_back_by_themselves(link, spec, root):
     run_id = await served(link, spec)
     plan = await hot_switch.plan(link, run_id, str(root / "b"))

@@ -89,6 +89,7 @@ async def _phase(link, run_id, phase):
     return record if record["phase"] == phase else None
 
 
+@pytest.mark.slow
 async def test_fired_up_is_no_proof_when_another_process_answers(link, stub, free_port, root):
     first, events = await up(link, stub("--load=0.1"))
     assert events[-1].final == "done"

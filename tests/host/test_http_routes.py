@@ -83,6 +83,7 @@ async def test_a_closed_port_is_refused(link):
     assert caught.value.word == "refused"
 
 
+@pytest.mark.slow
 async def test_tls_with_a_certificate_of_its_own(link, tmp_path: Path):
     async with engine_port(self_signed(tmp_path)) as port:
         assert (await link.http(HttpRequest("GET", "/x", port, tls=True))).status == 503

@@ -142,6 +142,7 @@ def test_a_whole_run(bench: Bench, python: str) -> None:
     assert samples[0]["tree"][0]["title"].startswith(sys.executable)
 
 
+@pytest.mark.slow
 def test_parts_of_the_engine_die(bench: Bench) -> None:
     made = bench.launch("--load=0.1")
     bench.wait("ready")
