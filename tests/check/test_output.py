@@ -88,6 +88,7 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) 
     assert os.listdir(tmp_path) == ["specdash.prom"]
 
 
+@pytest.mark.slow
 async def test_a_real_run_as_prometheus_text_in_a_file(
     link: Any, start_run: Any, config: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ async def test_a_slower_server_is_asked_about(link, stub):
     await down(link, plan.spec["switch"]["restore"], deadline_s=5)
 
 
+@pytest.mark.slow
 async def test_a_rollback_that_fails_is_loud_and_does_not_loop(link, stub, root):
     marker = root / "broken"
     spec = fast(stub, f"--die-if={marker}", profile="base")

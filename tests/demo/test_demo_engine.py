@@ -76,6 +76,7 @@ def test_numbers_of_the_field_come_out_of_the_arithmetic() -> None:
     assert tokens / seconds == pytest.approx(52, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "env", "code", "last"),
     [

@@ -140,6 +140,7 @@ def test_kill_9_of_either_takes_every_engine_along(victim: str) -> None:
         subprocess.run(["rm", "-rf", told["folder"]], check=True)
 
 
+@pytest.mark.slow
 async def test_kept_it_goes_on_and_is_found_again() -> None:
     first = await asyncio.to_thread(start, 50, True)
     try:

@@ -57,6 +57,7 @@ async def test_status_headers_and_body_come_as_they_are(link):
         assert len(got.body) == 3_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "word"),
     [

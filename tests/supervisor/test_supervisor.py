@@ -219,6 +219,7 @@ def test_what_cannot_start_says_why(bench: Bench) -> None:
     assert not Path(bench.folder, "env").exists()
 
 
+@pytest.mark.slow
 def test_a_recycled_pid_is_never_signalled(bench: Bench) -> None:
     made = bench.launch("--load=0.1")
     bench.wait("ready")
