@@ -131,15 +131,18 @@ def test_switch_to_each_drafter_and_back_from_one_that_does_not_fit(desk: Desk) 
         old = new
     client.stop()
     assert client.served > 3 and client.refused > 0
-    # A server under steady traffic is never quite idle: between the last look and its closed port a request can
-    # be accepted and cut. Told here, and not yet prevented (issue 6).
-    print(
-        f"steady client: {client.served} served, {client.refused} refused, {len(client.lost)} cut: {client.lost}"
-    )
+    STATE["cut"] = ", ".join(client.lost)
     done = desk.json("switch", old, "engine-misfit", "--yes", "--force", "--settle", "3", code=6, timeout=400)
     assert done["outcome"] == "rolled_back"
     assert desk.generate()["meta_info"]["spec_verify_ct"] > 0
     assert record(desk, "engine-eagle3")["phase"] == "ready"
+
+
+@pytest.mark.xfail(reason="issue 6: each ordinary switch under a steady client cut one request", strict=False)
+def test_a_switch_loses_no_accepted_request(desk: Desk) -> None:
+    """The steady client of the switches above: refused is fine, cut is not."""
+    assert "cut" in STATE, "the switches have to have run"
+    assert not STATE["cut"], f"accepted requests were lost: {STATE['cut']}"
 
 
 def test_an_unknown_algorithm_is_said_before_and_after(desk: Desk) -> None:
