@@ -171,7 +171,8 @@ def _recorded(server: ServerState, record: Mapping[str, Any]) -> ServerState:
         server = memory.keep(server, replace(memory.of(server), was_ready=True))
     elif kind == "failed":
         status = replace(status, phase_hint="failed", alive=False)
-    elif kind == "stop_asked":
+    elif kind == "stop_asked" and status.phase_hint != "exited":
+        # One that is asked after the end (a switch that clears up) does not make a crash a stop.
         status = replace(status, stop_asked=True, phase_hint="stopping")
     elif kind == "stop_aborted":
         status = replace(status, stop_asked=False, phase_hint="ready" if status.ready_boot_s else "starting")

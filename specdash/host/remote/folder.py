@@ -151,8 +151,9 @@ def headline(folder: str) -> Dict[str, Any]:
             out.update(phase="ready", ready_boot_s=record.get("boot_s"), ready_unix=record.get("unix"))
         elif kind == "bind_failed":
             out.update(sentence=record.get("sentence"), bind_failed=True)
-        elif kind == "stop_asked":
-            out.update(stop_asked=True, phase=out["phase"] if out["phase"] == "exited" else "stopping")
+        elif kind == "stop_asked" and out["phase"] != "exited":
+            # One that is asked after the end (a switch that clears up) does not make a crash a stop.
+            out.update(stop_asked=True, phase="stopping")
         elif kind == "stop_aborted":
             out.update(stop_asked=False, phase="ready" if out.get("ready_boot_s") else "starting")
         elif kind == "exited":

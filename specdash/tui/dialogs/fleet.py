@@ -8,7 +8,7 @@ from specdash.monitor.state import HostState
 from specdash.tui.cells import cut, fit, thin_bar
 from specdash.tui.dialogs.base import ListPage
 from specdash.tui.views.link import is_living, is_stale, link_spans, run_name, server_spans
-from specdash.tui.views.server import accept_spans, rate_text
+from specdash.tui.views.numbers import accept_spans, rate_text
 from specdash.tui.words import DASH, Line, gib, one_line
 
 

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from specdash.tui.cells import wrap
 from specdash.tui.dialogs.base import Page
 from specdash.tui.views.link import run_name
-from specdash.tui.views.server import source_rows
+from specdash.tui.views.sources import source_rows
 from specdash.tui.words import Line, age, one_line
 
 

@@ -8,7 +8,7 @@ from specdash.monitor.state import ServerState
 from specdash.tui.cells import cut, fit
 from specdash.tui.dialogs.base import ListPage
 from specdash.tui.views.link import is_living, run_name, server_spans
-from specdash.tui.views.server import accept_spans
+from specdash.tui.views.numbers import accept_spans
 from specdash.tui.views.story import cause_of
 from specdash.tui.words import DASH, Line, clock, number, one_line
 
