@@ -9,13 +9,15 @@ from typing import Any
 
 from specdash.config import paths, tomlfile
 from specdash.config.keys import did_you_mean, kebab, key_of, option_of
-from specdash.config.profile import TABLES, Profile
+from specdash.config.profile import TABLES, OnHost, Profile
 from specdash.config.profile import load as load_profile
 from specdash.config.thresholds import CheckSettings
 from specdash.config.tomlfile import TomlFile
 from specdash.errors import ConfigError
 
-SCALARS = ("host", "python", "launcher", "wrapper", "cwd", "log")
+SCALARS = ("host", "hosts", "interface", "python", "launcher", "wrapper", "cwd", "log")
+INSTEAD = {"host": "hosts", "hosts": "host"}
+"""What a later layer sets takes the other of the two away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Merged:
     env: Mapping[str, Any]
     check: CheckSettings
     sources: Mapping[str, Source] = field(default_factory=dict)
+    on: Mapping[str, OnHost] = field(default_factory=dict)
+    """What differs on one of several hosts, by host or group."""
 
     @property
     def path(self) -> Path:
@@ -153,6 +157,7 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
     options: dict[str, Any] = {}
     env: dict[str, Any] = {}
     check = CheckSettings()
+    on: dict[str, OnHost] = {}
     sources: dict[str, Source] = {}
     for layer in layers:
         profile, file = layer.profile, layer.file
@@ -163,6 +168,7 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
 
         for at, item in enumerate(profile.unset):
             gone, check = _unset(item, scalars, options, env, check)
+            gone = gone or _unset_on(item, on)
             if not gone:
                 known = [
                     *scalars,
@@ -180,6 +186,10 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
             value = getattr(profile, name)
             if value is not None:
                 scalars[name] = value
+                other = INSTEAD.get(name)
+                if other is not None and other in scalars:
+                    del scalars[other]
+                    sources.pop(other, None)
                 put(name, name)
         for table in TABLES:
             for key, value in getattr(profile, table).items():
@@ -191,10 +201,32 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
         for key, value in profile.env.items():
             env[key] = value
             put(f"env.{key}", "env", key)
+        for host, differs in profile.on.items():
+            on[host] = _over(on.get(host), differs)
+            put(f"on.{host}", "on", host)
         check = profile.check.over(check)
         for key in profile.check.model_fields_set:
             put(f"check.{kebab(key)}", "check", key)
-    return Merged(layers[-1].name, layers, scalars, options, env, check, sources)
+    return Merged(layers[-1].name, layers, scalars, options, env, check, sources, on)
+
+
+def _over(base: OnHost | None, top: OnHost) -> OnHost:
+    """One `[on.HOST]` laid over that of the base, key by key."""
+    if base is None:
+        return top
+    changes = {name: getattr(top, name) for name in top.model_fields_set if name not in ("server", "env")}
+    server = {option_of("server", key): value for key, value in base.server.items()}
+    server.update({option_of("server", key): value for key, value in top.server.items()})
+    return base.model_copy(update={**changes, "server": server, "env": {**base.env, **top.env}})
+
+
+def _unset_on(item: str, on: dict[str, OnHost]) -> list[str]:
+    """`unset = ["on"]` or `["on.HOST"]`."""
+    table, _, host = item.partition(".")
+    gone = [name for name in on if table == "on" and host in ("", name)]
+    for name in gone:
+        del on[name]
+    return [f"on.{name}" for name in gone]
 
 
 def _unset(

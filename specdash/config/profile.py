@@ -52,6 +52,26 @@ HostText = Annotated[str, PlainValidator(_host_text, json_schema_input_type=str 
 """Text that may hold any byte but NUL; pydantic's own `str` refuses surrogates."""
 
 
+class OnHost(BaseModel):
+    """`[on.HOST]`: what is different on one host of `hosts` (or on every host of a group of the config)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    python: HostText | None = Field(default=None, description="Interpreter on this host.")
+    cwd: HostText | None = Field(default=None, description="Working directory on this host.")
+    log: HostText | None = Field(default=None, description="Path that becomes a symlink to the log here.")
+    interface: str | None = Field(
+        default=None, min_length=1, description="Network interface of this host for the ranks' traffic."
+    )
+    address: str | None = Field(
+        default=None, min_length=1, description="Address of this host that the other ranks reach."
+    )
+    server: dict[str, Any] = Field(
+        default_factory=dict, description="SGLang's own options that differ on this host, e.g. paths."
+    )
+    env: dict[str, Any] = Field(default_factory=dict, description="Environment that differs on this host.")
+
+
 class Profile(BaseModel):
     """One profile file, before inheritance."""
 
@@ -66,6 +86,16 @@ class Profile(BaseModel):
         description='What of the base not to take over: "server.log-level", "speculation", "env.NAME".',
     )
     host: str | None = Field(default=None, description="Host to launch on.")
+    hosts: tuple[str, ...] | None = Field(
+        default=None,
+        description="One server over several hosts (or groups of the config): rank 0 on the first, and so on.",
+    )
+    interface: str | None = Field(
+        default=None, min_length=1, description="Network interface of the ranks' traffic, on all hosts."
+    )
+    on: dict[str, OnHost] = Field(
+        default_factory=dict, description="What differs on one of `hosts`, by host or group."
+    )
     python: HostText | None = Field(
         default=None, description="Interpreter on the host, whose SGLang is launched."
     )
@@ -96,23 +126,31 @@ def load(file: TomlFile) -> Profile:
     """The profile in a file. Raises ConfigError with file, line and key."""
     profile = load_model(Profile, file, "SGLang's own options go under [server] or [speculation].")
     for table in TABLES:
-        seen: dict[str, str] = {}
-        for key, value in getattr(profile, table).items():
-            option = option_of(table, key)
-            if not re.match(r"--?[^-\s=][^\s=]*\Z", option) or not option.isprintable():
-                raise file.error((table, key), f'"{key}" cannot be an option of SGLang.')
-            if option in seen:
-                raise file.error(
-                    (table, key), f'{option} is given twice, as "{seen[option]}" and as "{key}".'
-                )
-            seen[option] = key
-            _flag_value(file, (table, key), option, value)
+        _options(file, (table,), table, getattr(profile, table))
     for name, value in profile.env.items():
-        _env_value(file, name, value)
-    for field in ("python", "launcher"):
+        _env_value(file, ("env",), name, value)
+    for field in ("python", "launcher", "hosts"):
         if getattr(profile, field) in ("", ()):
             raise file.error((field,), f"{field} is empty.")
+    if profile.host is not None and profile.hosts is not None:
+        raise file.error(("hosts",), "host and hosts are both given.", "Keep one of them.")
+    for host, other in profile.on.items():
+        _options(file, ("on", host, "server"), "server", other.server)
+        for name, value in other.env.items():
+            _env_value(file, ("on", host, "env"), name, value)
     return profile
+
+
+def _options(file: TomlFile, at: Key, table: str, given: dict[str, Any]) -> None:
+    seen: dict[str, str] = {}
+    for key, value in given.items():
+        option = option_of(table, key)
+        if not re.match(r"--?[^-\s=][^\s=]*\Z", option) or not option.isprintable():
+            raise file.error((*at, key), f'"{key}" cannot be an option of SGLang.')
+        if option in seen:
+            raise file.error((*at, key), f'{option} is given twice, as "{seen[option]}" and as "{key}".')
+        seen[option] = key
+        _flag_value(file, (*at, key), option, value)
 
 
 def plain(value: Any) -> Any:
@@ -197,8 +235,8 @@ def _json(file: TomlFile, key: Key, value: Any) -> None:
         raise file.error(key, f'"{dotted(key)}" is a date: JSON has none.', "Put quotes around it.")
 
 
-def _env_value(file: TomlFile, name: str, value: Any) -> None:
-    key: Key = ("env", name)
+def _env_value(file: TomlFile, at: Key, name: str, value: Any) -> None:
+    key: Key = (*at, name)
     if not name or "=" in name or "\0" in name:
         raise file.error(key, f'"{name}" cannot be the name of a variable.')
     reference = reference_of(value)

@@ -61,9 +61,10 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
         else:
             env[name] = value_text(plain(value))
     algorithm, drafter = spoken(tuple(flags))
+    hosts = settings.expand(tuple(merged.scalars.get("hosts") or ()))
     spec = LaunchSpec(
         profile=merged.name,
-        host=merged.scalars.get("host") or settings.defaults.host or LOCAL,
+        host=(hosts[0] if hosts else merged.scalars.get("host")) or settings.defaults.host or LOCAL,
         python=merged.scalars.get("python") or settings.defaults.python or "python3",
         launcher=_launcher(merged),
         flags=tuple(flags),
@@ -75,6 +76,7 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
         algorithm=algorithm,
         drafter=drafter,
         wrapper=tuple(merged.scalars.get("wrapper", ())),
+        hosts=hosts if len(hosts) > 1 else (),
     )
     try:
         spec.http()
@@ -105,7 +107,8 @@ def to_tables(spec: LaunchSpec) -> dict[str, Any]:
 
     An option that is there twice keeps its last value, as argparse does.
     """
-    out: dict[str, Any] = {"host": spec.host, "python": toml_text(spec.python)}
+    where: dict[str, Any] = {"hosts": list(spec.hosts)} if spec.hosts else {"host": spec.host}
+    out: dict[str, Any] = {**where, "python": toml_text(spec.python)}
     launcher = " ".join(spec.launcher)
     if launcher != DEFAULT_LAUNCHER:
         plain_words = launcher == "sglang serve"

@@ -56,6 +56,9 @@ class LaunchSpec:
     drafter: str = ""
     wrapper: Tuple[str, ...] = ()
     """A command that runs the interpreter by exec (`numactl --interleave=all`), before it in argv."""
+    hosts: Tuple[str, ...] = ()
+    """The hosts of one server over several machines, rank 0's first; empty: one host. Such a spec is launched as
+    one spec a rank (`control.ranks`), never by itself."""
 
     def program(self) -> List[str]:
         """Wrapper, interpreter and launcher: argv up to the first flag."""
@@ -106,6 +109,7 @@ class LaunchSpec:
             "python": self.python,
             "launcher": list(self.launcher),
             "wrapper": list(self.wrapper),
+            **({"hosts": list(self.hosts)} if self.hosts else {}),
             "flags": [[option, value] for option, value in self.flags],
             "env": dict(self.env),
             "cwd": self.cwd,
@@ -133,6 +137,7 @@ class LaunchSpec:
             algorithm=str(data.get("algorithm", "")),
             drafter=str(data.get("drafter", "")),
             wrapper=tuple(str(word) for word in data.get("wrapper", ())),
+            hosts=tuple(str(word) for word in data.get("hosts", ())),
         )
 
 
