@@ -26,6 +26,8 @@ class Readiness:
         self.rules: Any = importlib.import_module(str(run["rules"])) if run.get("rules") else None
         self.http: Dict[str, Any] = dict(run.get("http") or {})
         self.rank = int(run.get("node_rank") or 0)
+        self.together = bool(run.get("together"))
+        self.loaded = False
         self.log = path(folder, "server.log")
         self.auth = (procs.read_bytes(path(folder, "auth"), 65536) or b"").decode("utf-8", "replace").strip()
         self.events = events
@@ -45,7 +47,7 @@ class Readiness:
         self._read_log()
         if self.rank > 0:
             if "rank_ready" in self.marks:
-                self._is_ready({"mark": "rank_ready"})
+                self._rank_loaded()
             return
         inodes = sockets.listen_inodes(int(self.http["port"])).get(int(self.http["port"]), set())
         ours = sockets.owners(inodes, [row["pid"] for row in rows]) if inodes else []
@@ -116,6 +118,22 @@ class Readiness:
                 )
         finally:
             self.probing = False
+
+    def _rank_loaded(self) -> None:
+        """A rank above 0 only answers a dummy /health: that it is loaded does not say that the server serves.
+
+        Where specdash started all ranks, whoever saw rank 0 generate tells this one (`serves_by`); a rank that
+        was started by hand knows no rank 0, and its being loaded is all there is to know.
+        """
+        if not self.together:
+            self._is_ready({"mark": "rank_ready"})
+        elif not self.loaded:
+            self.loaded = True
+            self.events.add(event="rank_loaded", rank=self.rank, marks=sorted(self.marks))
+
+    def serves_by(self, run: str) -> None:
+        """Rank 0, which is that run, generated: now this rank is ready too."""
+        self._is_ready({"rank0": run})
 
     def _is_ready(self, evidence: Dict[str, Any]) -> None:
         if not self.ready:

@@ -138,6 +138,7 @@ class Supervisor:
         self.stopper = Stopper(self.kin, self.boot, int(port) if port else None, self.events)
         self.stopper.work = self.readiness.work
         self.stopper.number = self._stop_signal
+        self.stopper.serves = lambda: self.readiness.ready and self._closes_door()
         self.stopper.settled = lambda: self.exited_at is not None
 
     def _stop_signal(self) -> int:
@@ -146,6 +147,9 @@ class Supervisor:
         if rules is not None:
             word = rules.SERVING_SIGNAL if self.readiness.ready else rules.STARTING_SIGNAL
         return int(getattr(signal, word))
+
+    def _closes_door(self) -> bool:
+        return bool(getattr(self.readiness.rules, "SERVING_SIGNAL_CLOSES", False))
 
     def loop(self, wake: int) -> None:
         """Until no process of the run is left."""
@@ -272,6 +276,9 @@ class Supervisor:
             }
         if word == "stop":
             return self.stopper.ask(question)
+        if word == "ready" and self.readiness.rank > 0 and self.exited_at is None:
+            self.readiness.serves_by(str(question.get("rank0") or ""))
+            return {"ok": True}
         if word == "abort":
             return self.stopper.abort(str(question.get("by") or ""))
         return {"ok": False, "sentence": "The supervisor does not know the command %r." % (word,)}
