@@ -28,6 +28,7 @@ RULES, PULSE_RULES = "specdash.sglang.hot", "specdash.sglang.pulse"
 PROGRAM = "specdash.control.remote_hot"
 BUNDLE = (
     PROGRAM,
+    "specdash.control.remote_models",
     "specdash.control.remote_probe",
     "specdash.sglang",
 )

@@ -14,8 +14,7 @@ from specdash.control.plans import Check
 from specdash.control.preflight_facts import Facts, draft_path, gather, made, target_path
 from specdash.control.preflight_leaving import without
 from specdash.host.link import Link
-from specdash.sglang import envcheck, fit, flagcheck, known_bad, notes
-from specdash.sglang import reading as reading_
+from specdash.sglang import envcheck, fit, flagcheck, known_bad, notes, offer
 from specdash.sglang.commandline import LaunchSpec
 from specdash.sglang.gpus import compute_capability
 
@@ -144,11 +143,11 @@ def algorithm(facts: Facts) -> list[Check]:
     if not name or facts.probe is None or facts.probe.reading is None:
         return []
     reading = facts.probe.reading
-    status, category, sentence, near = reading_.judge_algorithm(reading, name)
+    status, category, sentence, near = offer.judge_algorithm(reading, name)
     remedy = f"Did you mean {', '.join(near)}?" if near else ""
-    where = reading.algorithms.where(reading_.resolve_name(reading, name) or "")
+    where = reading.algorithms.where(offer.resolve_name(reading, name) or "")
     out = [made("algorithm", status, sentence, (where,) if where else (), remedy, category)]
-    note = notes.get(reading_.resolve_name(reading, name) or name)
+    note = notes.get(offer.resolve_name(reading, name) or name)
     if status == "ok" and note is not None:
         capped = facts.spec.flag("--max-running-requests") is None
         told = [
@@ -253,7 +252,7 @@ def fit_context(facts: Facts, target: Mapping[str, Any], draft: Mapping[str, Any
     reading = facts.probe.reading if facts.probe is not None else None
     name = facts.spec.algorithm
     if reading is not None:
-        name = reading_.resolve_name(reading, name) or name
+        name = offer.resolve_name(reading, name) or name
     gpus = facts.gpu.get("gpus") or []
     gpu = str(gpus[0].get("name") or "") if gpus else ""
     tensors = (draft or {}).get("tensors")

@@ -19,11 +19,14 @@ from specdash.config import paths
 from specdash.errors import RemoteError, UsageError
 from specdash.host.bundle import pack
 from specdash.host.link import Link
+from specdash.sglang import probe_json
 from specdash.sglang import reading as reading_
 from specdash.sglang.reading import Reading
 
 MODULES = (
     "specdash.control.remote_probe",
+    "specdash.control.remote_models",
+    "specdash.control.remote_host",
     *(
         f"specdash.sglang.{name}"
         for name in (
@@ -34,15 +37,14 @@ MODULES = (
             "flags",
             "locate",
             "modelconfig",
-            "notes",
             "plugins",
             "reading",
-            "theory",
             "tree",
             "versions",
         )
     ),
 )
+DEEP = "specdash.control.remote_deep"
 LOOK_S = 60.0
 DEEP_S = 180.0
 
@@ -72,9 +74,9 @@ class Probe:
     problem: str = ""
     """Not empty: why there is no sglang to import."""
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Path as asked → facts of a model folder (`remote_probe.model`)."""
+    """Path as asked → facts of a model folder (`remote_models.model`)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """`remote_probe.host_facts`, when asked for."""
+    """`remote_host.host_facts`, when asked for."""
     cached: bool = False
     took_s: float = 0.0
     now_unix: float | None = None
@@ -117,7 +119,7 @@ async def probe(
         "module": "specdash.control.remote_probe",
         "func": "look",
         "args": {
-            "known": str(known["fingerprint"]) if known else "",
+            "known": known[0] if known is not None else "",
             "models": list(models),
             "host": dict(host) if host is not None else None,
         },
@@ -125,16 +127,16 @@ async def probe(
     }
     bundle = pack(MODULES)
     answer = (await link.call("py.run", params, timeout=LOOK_S + 5, blob=bundle))["result"]
-    cached = False
-    if answer["reading"] is None and answer["sglang"]["found"] and known:
-        answer["reading"], cached = known["reading"], True
-    elif answer["reading"] is not None and use_cache:
+    reading, cached = _reading(answer["reading"]), False
+    if reading is None and answer["sglang"]["found"] and known is not None:
+        reading, cached = known[1], True
+    elif reading is not None and use_cache:
         _store(cache, {"fingerprint": answer["fingerprint"], "reading": answer["reading"]})
     asked: Mapping[str, Any] | None = None
     if deep and answer["sglang"]["found"]:
-        params.update(func="deep", args={"timeout_s": DEEP_S}, timeout=DEEP_S + 10)
-        asked = (await link.call("py.run", params, timeout=DEEP_S + 20, blob=bundle))["result"]
-    return _made(link.name, answer, cached, asked)
+        params.update(module=DEEP, func="deep", args={"timeout_s": DEEP_S}, timeout=DEEP_S + 10)
+        asked = (await link.call("py.run", params, timeout=DEEP_S + 20, blob=pack((DEEP,))))["result"]
+    return _made(link.name, answer, reading, cached, asked)
 
 
 async def probe_tree(folder: str | Path) -> Probe:
@@ -142,22 +144,38 @@ async def probe_tree(folder: str | Path) -> Probe:
     from specdash.control import remote_probe
 
     answer = await asyncio.to_thread(remote_probe.look, tree=os.fspath(folder))
-    if answer["reading"] is None:
+    reading = _reading(answer["reading"])
+    if reading is None:
         raise UsageError(
             f"{folder} holds no SGLang tree.",
             "Name a folder that has srt/server_args.py in it, in sglang/ or in python/sglang/.",
         )
-    return _made("", answer, False, None)
+    return _made("", answer, reading, False, None)
 
 
-def _made(host: str, answer: Mapping[str, Any], cached: bool, deep: Mapping[str, Any] | None) -> Probe:
+def _reading(data: Mapping[str, Any] | None) -> Reading | None:
+    """Raises RemoteError when it is none of ours."""
+    try:
+        return reading_.from_wire(data) if data is not None else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RemoteError(
+            "bad_answer", f"the probe gave an answer that is no reading ({error!r:.80})"
+        ) from None
+
+
+def _made(
+    host: str,
+    answer: Mapping[str, Any],
+    reading: Reading | None,
+    cached: bool,
+    deep: Mapping[str, Any] | None,
+) -> Probe:
     found = answer["sglang"]
-    data = answer["reading"]
     return Probe(
         host=host,
         python=str(answer["python"]),
         executable=str(answer["executable"]),
-        reading=reading_.from_json(data) if data is not None else None,
+        reading=reading,
         version_from=str(found.get("version_from") or ""),
         copies=tuple(Copy(c["path"], c["version"], c["wins"], c["whole"]) for c in found["copies"]),
         namespace=bool(found["namespace"]),
@@ -176,7 +194,7 @@ def as_json(probe: Probe) -> dict[str, Any]:
     reading = probe.reading
     nothing: dict[str, Any] = {"version": "", "algorithms": None, "aliases": {}, "flags": {}, "plugins": []}
     nothing["unread"] = [{"path": "sglang", "reason": probe.problem}]
-    out = reading_.as_json(reading) if reading is not None else nothing
+    out = probe_json.as_json(reading) if reading is not None else nothing
     out.update(
         host=probe.host,
         python=probe.python,
@@ -204,19 +222,16 @@ def _cache_file(link: Link, python: str, cwd: str, env: Mapping[str, str]) -> Pa
     return paths.state_dir() / "probes" / f"{name}.json"
 
 
-def _load(file: Path) -> dict[str, Any] | None:
+def _load(file: Path) -> tuple[str, Reading] | None:
+    """(fingerprint, what was read then); None too when it is of another format or damaged."""
     try:
         data = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        if data["reading"]["format"] != reading_.FORMAT:
+            return None
+        found = _reading(data["reading"])
+        return (str(data["fingerprint"]), found) if found is not None else None
+    except (OSError, ValueError, KeyError, TypeError, RemoteError):
         return None
-    good = (
-        isinstance(data, dict)
-        and isinstance(data.get("fingerprint"), str)
-        and isinstance(data.get("reading"), dict)
-    )
-    if not good or data["reading"].get("format") != reading_.FORMAT:
-        return None
-    return dict(data)
 
 
 def _store(file: Path, data: Mapping[str, Any]) -> None:

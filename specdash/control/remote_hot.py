@@ -18,7 +18,7 @@ import secrets
 import struct
 from typing import Any
 
-from specdash.control import remote_probe
+from specdash.control import remote_models, remote_probe
 from specdash.sglang import hot_fit, modelconfig, tune
 from specdash.sglang.tree import Source
 
@@ -64,7 +64,7 @@ def drafter(path: str) -> dict[str, Any]:
     mtime ns]}, hashes: {name: sha256} of what must be equal, size_bytes}."""
     full = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(full):
-        full = remote_probe._hub_cache(path) or full
+        full = remote_models.hub_cache(path) or full
     out: dict[str, Any] = {"path": path, "full": full, "problem": "", "config": None, "hashes": {}}
     out.update(tensors={}, stamps={}, size_bytes=0)
     try:
@@ -116,7 +116,7 @@ def _files(full: str) -> list[str]:
     index = os.path.join(full, "model.safetensors.index.json")
     if os.path.exists(index):
         with open(index, "rb") as file:
-            table = json.loads(file.read(remote_probe.MAX_INDEX).decode("utf-8"))["weight_map"]
+            table = json.loads(file.read(remote_models.MAX_INDEX).decode("utf-8"))["weight_map"]
         names = sorted({str(name) for name in table.values()})
         if any("/" in name or name.startswith(".") for name in names):
             raise ValueError("the index names files elsewhere")
@@ -133,7 +133,7 @@ def _table(path: str) -> dict[str, dict[str, Any]]:
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
-        if length > min(remote_probe.MAX_HEADER, size - 8):
+        if length > min(remote_models.MAX_HEADER, size - 8):
             raise ValueError("the header is longer than the file")
         header = json.loads(file.read(length).decode("utf-8"))
     found = {}

@@ -13,6 +13,7 @@ from specdash.sglang.tree import Unread
 _DEPRECATED = re.compile(r"^\W*(deprecated|removed)\b", re.IGNORECASE)
 _SCALARS = {"str": "str", "int": "int", "float": "float", "bool": "bool", "json.loads": "json"}
 _NARGS = {None: "one", "+": "many", "*": "any", "?": "maybe", 0: "nothing"}
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 Problems = List[Unread]
 
 
@@ -54,8 +55,10 @@ def extract(scope: Scope, listed: Optional[Set[str]], fields: Dict[str, Any]) ->
     problems: Problems = []
     flags: List[Flag] = []
     module, _ = scope.source.module(scope.path)
-    for holder in ast.walk(module) if module else ():
-        if isinstance(holder, ast.FunctionDef):
+    lines = _lines(scope.source.bytes(scope.path) or b"")
+    for holder in _functions(module.body) if module and lines else ():
+        # A look at its text first: of a hundred functions one or two declare flags.
+        if any(holder.lineno <= line <= (holder.end_lineno or line) for line in lines):
             scope.local = _locals(holder)
             for node in _own_calls(holder):
                 flags.extend(_from_call(scope, node, problems))
@@ -71,6 +74,24 @@ def extract(scope: Scope, listed: Optional[Set[str]], fields: Dict[str, Any]) ->
     return flags, problems
 
 
+def _lines(data: bytes) -> List[int]:
+    """The lines, from 1, that say `add_argument`, as the parser counts them."""
+    text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+    return [number for number, line in enumerate(text.split(b"\n"), 1) if b"add_argument" in line]
+
+
+def _functions(body: List[ast.stmt]) -> List[ast.FunctionDef]:
+    """All functions, whatever they are in. Only statements hold statements: expressions are not looked into."""
+    out: List[ast.FunctionDef] = []
+    todo: List[ast.AST] = list(body)
+    for node in todo:
+        if isinstance(node, ast.FunctionDef):
+            out.append(node)
+        for part in _BODIES:
+            todo.extend(getattr(node, part, ()))
+    return out
+
+
 def _locals(function: ast.FunctionDef) -> Dict[str, List[ast.AST]]:
     out: Dict[str, List[ast.AST]] = {}
     for node in ast.walk(function):
@@ -83,8 +104,7 @@ def _own_calls(function: ast.FunctionDef) -> List[ast.Call]:
     """`x.add_argument(…)` in this function, not in functions inside it (those are walked for themselves)."""
     out: List[ast.Call] = []
     todo: List[ast.AST] = list(function.body)
-    while todo:
-        node = todo.pop(0)
+    for node in todo:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
             continue
         if (

@@ -7,7 +7,7 @@ Up to 0.5.13: `parser.add_argument(…)` in `ServerArgs.add_cli_args`. From 0.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from specdash.sglang.constants import Scope
@@ -153,6 +153,32 @@ def as_json(flags: FlagTable, with_help: bool = True) -> Dict[str, Any]:
         if with_help:
             out[string]["help"] = flag.help
     return out
+
+
+_DEFAULTS: Dict[str, Any] = {f.name: f.default for f in fields(Flag) if f.name != "strings"}
+
+
+def to_wire(flags: FlagTable) -> Dict[str, Any]:
+    """Compact: each flag once, and of it only what is not its default."""
+    rows = [
+        {key: value for key, value in vars(flag).items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
+        for flag in flags.flags
+    ]
+    return {"flags": rows, "unread": [[u.path, u.reason] for u in flags.unread]}
+
+
+def from_wire(data: Mapping[str, Any]) -> FlagTable:
+    """Back from `to_wire`."""
+    out: List[Flag] = []
+    for row in data["flags"]:
+        choices = row.get("choices")
+        row = {
+            **row,
+            "strings": tuple(row["strings"]),
+            "choices": None if choices is None else tuple(choices),
+        }
+        out.append(Flag(**row))
+    return table(out, tuple(Unread(str(path), str(reason)) for path, reason in data["unread"]))
 
 
 def from_json(data: Mapping[str, Any], unread: Tuple[Unread, ...] = ()) -> FlagTable:

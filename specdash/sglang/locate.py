@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import Callable, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
-from specdash.sglang.tree import Tree
+if TYPE_CHECKING:
+    from specdash.sglang.tree import Tree
 
-FORMAT = 1
+FORMAT = 2
 """Of a reading as JSON. Goes up when its meaning changes; a cache of another format is read anew."""
 MARK = "srt/server_args.py"
 """In every SGLang since 0.4.1, so a folder that has it is the package."""

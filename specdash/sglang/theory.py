@@ -7,11 +7,10 @@ was read of the tree, with file and line; this table only says which names to lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Tuple
+from typing import Sequence, Tuple
 
 from specdash.sglang.algorithms import SPEC_FOLDER, Algorithms
 from specdash.sglang.flags import FlagTable
-from specdash.sglang.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,12 @@ class Answer:
     evidence: Tuple[str, ...] = ()
 
 
-def answer(tree: Tree, algorithms: Algorithms, flags: FlagTable) -> Tuple[Answer, ...]:
-    """One answer per technique, each with its evidence."""
-    names = tree.list(SPEC_FOLDER) + tree.list("sglang/srt/models")
-    return tuple(_one(technique, algorithms, flags, names) for technique in TECHNIQUES)
+def answer(files: Sequence[str], algorithms: Algorithms, flags: FlagTable) -> Tuple[Answer, ...]:
+    """One answer per technique, each with its evidence. `files`: names beside the algorithms and the models."""
+    return tuple(_one(technique, algorithms, flags, files) for technique in TECHNIQUES)
 
 
-def _one(technique: Technique, algorithms: Algorithms, flags: FlagTable, files: List[str]) -> Answer:
+def _one(technique: Technique, algorithms: Algorithms, flags: FlagTable, files: Sequence[str]) -> Answer:
     if algorithms.names is None:
         reason = algorithms.unread[0].reason if algorithms.unread else "the list could not be read"
         return Answer(technique.name, technique.what, "unknown", "Cannot tell: {}.".format(reason))

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import remote_probe
-    from specdash.sglang import drafter_card, fit, reading
+    from specdash.sglang import drafter_card, fit, offer, reading
     from specdash.sglang.gpus import compute_capability
     from specdash.sglang.tree import Source
 
@@ -59,11 +59,11 @@ def run(args: argparse.Namespace, context: Context) -> Exit:
     draft = _model(args.draft, "draft", None) if args.draft else None
     name = args.algorithm
     if read is not None:
-        status, _, sentence, near = reading.judge_algorithm(read, name)
+        status, _, sentence, near = offer.judge_algorithm(read, name)
         if status == "block":
             step = f"Did you mean {', '.join(near)}?" if near else ""
             raise UsageError(sentence, step)
-        name = reading.resolve_name(read, name) or name
+        name = offer.resolve_name(read, name) or name
     tensors = (draft or {}).get("tensors")
     report = fit.fit(
         target["config"],
@@ -93,9 +93,9 @@ def run(args: argparse.Namespace, context: Context) -> Exit:
 
 
 def _model(path: str, who: str, source: Any) -> dict[str, Any]:
-    from specdash.control import remote_probe
+    from specdash.control import remote_models
 
-    found = remote_probe.model(str(Path(path).expanduser()), source)
+    found = remote_models.model(str(Path(path).expanduser()), source)
     if found.get("config") is None:
         raise UsageError(
             f"--{who} {path}: {found['problem'] or 'it has no config.json'}.",

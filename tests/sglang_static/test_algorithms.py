@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from specdash.sglang import algorithms, plugins, reading
+from specdash.sglang import algorithms, offer, plugins, probe_json, reading
 from specdash.sglang.tree import DictTree
 from tests.sglang_static import trees
 
@@ -80,7 +82,7 @@ def test_a_name_built_at_run_time_makes_the_list_incomplete() -> None:
         )
     )
     assert read.names == ("EAGLE", "NGRAM")
-    assert reading.judge_algorithm(read, "OTHER")[0] == "not_checked"
+    assert offer.judge_algorithm(read, "OTHER")[0] == "not_checked"
 
 
 PLUGIN = {
@@ -107,7 +109,7 @@ def test_plugins_count_only_where_sglang_loads_them() -> None:
     assert read.names == ("EAGLE", "EAGLE3", "FAST")
     left_out = reading.read(trees.NEWEST, [DictTree(PLUGIN)], enabled_plugins="other")
     assert left_out.names == ("EAGLE", "EAGLE3")
-    status, category, sentence, _ = reading.judge_algorithm(left_out, "fast")
+    status, category, sentence, _ = offer.judge_algorithm(left_out, "fast")
     assert (status, category) == ("block", "unknown_algorithm") and "SGLANG_PLUGINS" in sentence
 
 
@@ -116,22 +118,22 @@ def test_a_plugin_with_a_dynamic_name_or_no_files_leaves_unknown_names_open() ->
     gone = {"fast_spec-1.0.dist-info/entry_points.txt": PLUGIN["fast_spec-1.0.dist-info/entry_points.txt"]}
     for files in (dynamic, gone):
         read = reading.read(trees.NEWEST, [DictTree(files)])
-        assert reading.judge_algorithm(read, "FAST")[0] == "not_checked"
+        assert offer.judge_algorithm(read, "FAST")[0] == "not_checked"
         assert any("deep probe" in u.reason for u in read.unread)
 
 
 def test_judging_names() -> None:
     read = reading.read(trees.NEWEST)
-    assert reading.judge_algorithm(read, "nextn")[0] == "ok"
-    assert reading.judge_algorithm(read, "NONE")[0] == "block"
-    status, category, _, near = reading.judge_algorithm(read, "EAGEL3")
+    assert offer.judge_algorithm(read, "nextn")[0] == "ok"
+    assert offer.judge_algorithm(read, "NONE")[0] == "block"
+    status, category, _, near = offer.judge_algorithm(read, "EAGEL3")
     assert (status, category, near[0]) == ("block", "unknown_algorithm", "EAGLE3")
 
 
 def test_the_reading_survives_its_json() -> None:
     read = reading.read(trees.NEWEST, [DictTree(PLUGIN)])
-    data = reading.as_json(read)
-    assert reading.as_json(reading.from_json(data)) == data
+    data = probe_json.as_json(read)
+    assert probe_json.as_json(reading.from_wire(json.loads(json.dumps(reading.to_wire(read))))) == data
     assert data["version"] == "0.5.23"
     assert data["algorithm_notes"]["EAGLE3"]["draft"] == "needs"
     assert data["algorithm_notes"]["FAST"] == {"evidence": "", "from_plugin": True, "known": False}

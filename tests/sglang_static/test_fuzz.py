@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdash.sglang import drafter_card, fit, flagcheck, locate, modelconfig, reading
+from specdash.sglang import drafter_card, fit, flagcheck, locate, modelconfig, offer, probe_json, reading
 from specdash.sglang.tree import DictTree
 from tests.cases.tables import flag_table
 from tests.sglang_static import trees
@@ -61,13 +61,19 @@ def mutated(draw: st.DrawFn) -> bytes:
 @settings(max_examples=examples(120), deadline=None)
 def test_mutated_trees_never_raise(files: dict[str, bytes]) -> None:
     read = reading.read(DictTree(files))
-    data = reading.as_json(read)
+    data = probe_json.as_json(read)
     text = json.dumps(data, sort_keys=True)
-    assert json.dumps(reading.as_json(reading.from_json(json.loads(text))), sort_keys=True) == text
+    assert (
+        json.dumps(
+            probe_json.as_json(reading.from_wire(json.loads(json.dumps(reading.to_wire(read))))),
+            sort_keys=True,
+        )
+        == text
+    )
     if read.algorithms.names is None:
         assert read.algorithms.unread
     flagcheck.check([("--model-path", "x"), ("--speculative-algo", "EAGLE")], read.flags)
-    reading.judge_algorithm(read, "EAGLE")
+    offer.judge_algorithm(read, "EAGLE")
 
 
 @pytest.mark.parametrize(

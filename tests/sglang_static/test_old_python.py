@@ -49,4 +49,7 @@ def test_the_bundle_reads_a_tree_there(python: str, tmp_path: Path) -> None:
         [python, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=True
     )
     found = json.loads(done.stdout)
-    assert found["reading"]["algorithms"] == ["EAGLE", "EAGLE3"] and found["sglang"]["version"] == "0.5.23"
+    assert (
+        found["reading"]["algorithms"]["names"] == ["EAGLE", "EAGLE3"]
+        and found["sglang"]["version"] == "0.5.23"
+    )
