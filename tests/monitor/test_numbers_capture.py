@@ -149,6 +149,23 @@ def test_percentiles_are_those_of_the_clients_requests(name: str) -> None:
             assert 0.5 * low <= reading.value <= 2 * high
 
 
+@pytest.mark.parametrize("name", ["eagle3", "base"])
+def test_time_between_tokens_is_the_clients(name: str) -> None:
+    """The engine counts each token, the client each request: its mean lies between their median and their tail."""
+    for level in kit.levels(rows(name)):
+        ended = [r for r in level.requests if r["t"] > level.end - 60]
+        mean = sum(r["t"] - r["first"] for r in ended) / sum(r["tokens"] - 1 for r in ended)
+        table = [s for t, s in seen(name, "metrics") if t <= level.end][-1].numbers.itl_s
+        p50, p90 = table["p50"].value, table["p90"].value
+        assert (
+            p50 is not None
+            and p90 is not None
+            and 0.3 * mean <= p50 <= 1.1 * mean
+            and mean <= p90 <= 4 * mean
+        )
+        assert table["p50"].unit == "s" and table["p50"].window_s and table["p50"].window_s <= 61
+
+
 def base_records() -> list[dict[str, Any]]:
     log = b"".join(r["data"].encode("latin-1") for r in rows("base") if r["kind"] == "log")
     argv = ("python3", "-m", "sglang.launch_server", "--model-path", "models/base")
