@@ -104,5 +104,5 @@ if __name__ == "__main__":
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots").absolute()
     target.mkdir(parents=True, exist_ok=True)
     with start(SPEED, False) as session:
-        os.environ["SPECDASH_CONFIG"] = str(session.config_file)
+        os.environ.update(session.environment())
         asyncio.run(main(target))

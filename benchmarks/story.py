@@ -192,11 +192,12 @@ def story(terminal: Terminal) -> None:
     choose(terminal, "demo-broken")
     terminal.press("w")
     confirm(terminal, "Switch demo-eagle3 → demo-broken", "plan-bad-switch")
-    told(terminal, "ROLLED BACK", 420)
-    text = terminal.until("FAILED", 30)
+    told(terminal, "rolled back.", 420)
+    text = terminal.until("rolled back", 30)
     terminal.keep("rolled-back")
+    assert "FAILED" not in text, "the old server serves, and the headline says FAILED"
     terminal.press("Escape")
-    terminal.until(lambda t: "FAILED" not in t, 20, "the failed switch to be put away")
+    terminal.until(lambda t: "Esc: put away" not in t, 20, "the failed switch to be put away")
     terminal.until(rf"demo-eagle3\s*(?:{SERVES}|●)", 120, "demo-eagle3 to serve again")
     # Search the log.
     focus(terminal, "LOG")

@@ -49,9 +49,15 @@ def packaged_profiles() -> Path | None:
 
 
 def profile_dirs() -> tuple[Path, ...]:
-    """Where profiles are looked for by name, first found wins: `./profiles`, the config folder's, our own."""
+    """Where profiles are looked for by name, first found wins: `./profiles`, the config folder's, our own.
+
+    `SPECDASH_PROFILES` names other folders instead (several by a colon), for who wants no `./profiles` to come first.
+    """
     ours = packaged_profiles()
-    folders = [Path("profiles"), config_dir() / "profiles", *([ours] if ours else [])]
+    named = [
+        Path(part).expanduser() for part in os.environ.get("SPECDASH_PROFILES", "").split(os.pathsep) if part
+    ]
+    folders = named or [Path("profiles"), config_dir() / "profiles", *([ours] if ours else [])]
     seen: list[Path] = []
     for folder in folders:
         if folder.is_dir() and not any(folder.samefile(other) for other in seen):

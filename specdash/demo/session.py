@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,29 @@ class DemoSession:
         """The port of all its profiles."""
         found = re.search(r"(?m)^port = (\d+)$", Path(self.profile("demo-base")).read_text())
         return int(found.group(1)) if found else PORT
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to see this demo and nothing of the user's own: config, profiles, state and cache."""
+        return {
+            "SPECDASH_CONFIG": str(self.config_file),
+            "SPECDASH_PROFILES": str(self.profiles_dir),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+        }
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """This process with that environment; afterwards as it was, so that an unexpected error is kept where it belongs."""
+        before = {name: os.environ.get(name) for name in self.environment()}
+        os.environ.update(self.environment())
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
     def settings(self) -> Any:
         """`config.settings.Settings` with the demo host alone."""

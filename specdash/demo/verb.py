@@ -6,7 +6,6 @@ The host runs on this machine and is reached over SSH like any other. Quitting e
 from __future__ import annotations
 
 import argparse
-import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -38,9 +37,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         raise UsageError("this build has no dashboard.", "Use: specdash --check demo")
     from specdash.demo.session import start
 
-    with start(args.speed, args.keep) as session:
+    with start(args.speed, args.keep) as session, session.inside():
         # Its config is a config like any other: one host, its profiles beside it.
-        os.environ["SPECDASH_CONFIG"] = str(session.config_file)
         context.config = str(session.config_file)
         return int(import_module("specdash.tui.start").run(context) or Exit.OK)
 

@@ -35,12 +35,13 @@ from specdash.tui.paint import styles_for
 from specdash.tui.panels import Panel, Row
 from specdash.tui.ports import HubLike, Operator, ProfileRow
 from specdash.tui.side import Side
-from specdash.tui.views.doing import doing_rows, shown_action
+from specdash.tui.views.doing import doing_rows, height_of, shown_action
 from specdash.tui.views.gpus import board_rows, wanted_height
 from specdash.tui.views.header import header_row
 from specdash.tui.views.link import is_living, link_age, newest_server
 from specdash.tui.views.server import server_rows
 from specdash.tui.views.side import host_items, profile_items
+from specdash.tui.views.story import cause_of
 from specdash.tui.words import age_note, one_line
 
 UPDATE_S = 0.25
@@ -240,8 +241,7 @@ class SpecdashApp(App[int]):
         wanted = wanted_height(self.host, width, self.size.height)
         action = self.action_shown
         doing.set_class(action is None, "none")
-        told = 1 if action and action.sentence and action.status != "running" else 0
-        steps = min(7, 1 + len(action.steps) + told) if action else 0
+        steps = height_of(action, self._told_above(action))
         if doing.styles.height is None or doing.styles.height.value != steps:
             doing.styles.height = max(1, steps)
         left = height - wanted - steps
@@ -309,7 +309,20 @@ class SpecdashApp(App[int]):
         return server_rows(self.host, self.server, self.fleet.now, width, height, focused, self.ascii_only)
 
     def _draw_doing(self, width: int, height: int, focused: bool) -> list[Any]:
-        return doing_rows(self.action_shown, self.fleet.now, width, height)
+        action = self.action_shown
+        return doing_rows(action, self.fleet.now, width, height, self._told_above(action))
+
+    def _told_above(self, action: ActionState | None) -> bool:
+        """The panel above says why it failed: a launch whose run is the one that is shown, with its cause."""
+        server = self.server
+        return (
+            action is not None
+            and action.kind == "launch"
+            and server is not None
+            and server.status.ended_boot_s is not None
+            and one_line(server.run.profile) in action.title.split()
+            and cause_of(server) is not None
+        )
 
     # Choosing -----------------------------------------------------------------------------------------
 
@@ -364,6 +377,7 @@ class SpecdashApp(App[int]):
     @on(Told)
     def _told(self, message: Told) -> None:
         self.tell(message.sentence, message.severity)
+        self.notices.rang = self.notices.rang or message.ring
 
     @on(Decide)
     def _decide(self, message: Decide) -> None:

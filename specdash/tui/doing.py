@@ -264,14 +264,13 @@ class Doing:
             said = str(problem) or "the host did not answer in time; what it was told may still happen."
             self.app.post_message(Told(f"{plan.title}: {said}", "critical"))
             return
-        words = {
-            "failed": "FAILED.",
-            "rolled_back": "failed and was ROLLED BACK.",
-            "aborted": "was taken back.",
-        }
-        if outcome in words:
-            severity = "warning" if outcome == "aborted" else "critical"
-            self.app.post_message(Told(f"{plan.title} {words[outcome]} {sentence}".strip(), severity))
+        if outcome == "rolled_back":
+            # The old server serves: it wants to be known tonight, but nothing is down.
+            self.app.post_message(Told(f"{plan.title} rolled back. {sentence}".strip(), "warning", ring=True))
+        elif outcome == "failed":
+            self.app.post_message(Told(f"{plan.title} FAILED. {sentence}".strip(), "critical"))
+        elif outcome == "aborted":
+            self.app.post_message(Told(f"{plan.title} was taken back. {sentence}".strip(), "warning"))
         elif outcome == "done":
             self.app.post_message(Told(f"{plan.title}: done. {sentence}".strip()))
 

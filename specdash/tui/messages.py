@@ -8,12 +8,13 @@ from specdash.control.plans import Plan
 
 
 class Told(Message):
-    """A sentence for the operator; `severity` as an alarm's."""
+    """A sentence for the operator; `severity` as an alarm's. `ring`: the bell too, as for what is critical."""
 
-    def __init__(self, sentence: str, severity: str = "info") -> None:
+    def __init__(self, sentence: str, severity: str = "info", ring: bool = False) -> None:
         super().__init__()
         self.sentence = sentence
         self.severity = severity
+        self.ring = ring
 
 
 class Decide(Message):

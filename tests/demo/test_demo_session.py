@@ -55,6 +55,24 @@ async def engine(session: DemoSession, wait: str = "fired up") -> None:
     await asyncio.to_thread(until, lambda: log.exists() and wait in log.read_text())
 
 
+def test_the_demo_sees_and_touches_nothing_of_the_users_own(
+    session: DemoSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `demo-base.toml` in `./profiles` does not shadow the demo's own, whose port is free on this machine."""
+    from specdash.config import inherit, paths
+
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "demo-base.toml").write_text("[server]\nport = 31900\n")
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    with session.inside():
+        found = inherit.names()
+        assert {path.parent for path in found.values()} == {session.profiles_dir}
+        assert f"port = {session.engine_port}" in found["demo-base"].read_text()
+        assert session.folder in paths.state_dir().parents and session.folder in paths.config_file().parents
+    assert dict(os.environ) == before
+
+
 async def test_it_is_a_host_like_any_other(session: DemoSession) -> None:
     assert session.host.label == "simulated" and not session.host.is_local
     assert session.settings().host("demo") == session.host

@@ -357,6 +357,7 @@ def _first(kind: str) -> HostState:
         if kind == "rolled_back":
             steps[2].update(status="failed", sentence="exit code 1")
             steps[3].update(
+                name="rollback",
                 title="Back to kimi-k2.5-eagle3", status="done", sentence="serves again after 312 s"
             )
             action = replace(

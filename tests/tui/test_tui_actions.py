@@ -184,10 +184,11 @@ async def test_alarms_are_kept_until_read_once_each() -> None:
 
 async def test_a_failed_switch_stays_until_put_away() -> None:
     async with screen("rolled_back", (120, 40)) as (app, pilot):
-        assert "FAILED" in text_of(app) and "serves again" in text_of(app)
+        text = text_of(app)
+        assert "⚠ rolled back" in text and "serves again" in text and "FAILED" not in text
         await pilot.press("escape")
         await settle(app, pilot)
-        assert "FAILED" not in text_of(app)
+        assert "rolled back" not in text_of(app)
 
 
 async def test_a_running_switch_can_be_taken_back_after_a_question() -> None:

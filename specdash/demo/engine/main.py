@@ -113,13 +113,23 @@ class Simulated:
             return 3
         self.say(templates.UVICORN[3], tp=False, **values)
         threading.Thread(target=web.serve_forever, daemon=True).start()
-        stop = threading.Event()
+        stop, door = threading.Event(), threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+        def interrupt(*_: object) -> None:
+            if door.is_set():  # a second one ends it without waiting
+                self._end_children()
+                os._exit(0)
+            door.set()
+
+        signal.signal(signal.SIGINT, interrupt)
         threading.Thread(target=self._warm_up, args=(streams,), daemon=True).start()
         last = time.monotonic()
-        while not stop.is_set():
+        while not stop.is_set() and not door.is_set():
             time.sleep(TICK_S)
             last = self._turn(loader, last)
+        if door.is_set():
+            return self._close(web, loader, last)
         self.stopping = self.batch.draining = True
         self.say(templates.TERM, tp=False)
         end = time.monotonic() + DRAIN_S / self.speed
@@ -128,6 +138,25 @@ class Simulated:
             last = self._turn(loader, last)
         self.say(templates.GRACEFUL, tp=False, n=0)
         return self._kill_tree()
+
+    def _close(self, web: Server, loader: load.Loader, last: float) -> int:
+        """As uvicorn on INT: nothing new is accepted, what was accepted is answered, then the tree ends."""
+        self.batch.draining = True
+        for line in templates.SHUTDOWN[:2]:
+            self.say(line, tp=False)
+        threading.Thread(target=web.close, daemon=True).start()
+        while not web.over():
+            time.sleep(TICK_S)
+            last = self._turn(loader, last)
+        for line in templates.SHUTDOWN[2:]:
+            self.say(line, tp=False, pid=os.getpid())
+        self.say(
+            templates.KILL_TREE.replace("include_parent=True", "include_parent=False"),
+            tp=False,
+            pid=os.getpid(),
+        )
+        self._end_children()
+        return 0
 
     def _turn(self, loader: load.Loader, last: float) -> float:
         now = time.monotonic()

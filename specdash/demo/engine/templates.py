@@ -56,6 +56,13 @@ DECODE = (
     "gen throughput (token/s): {rate:.2f}, #queue-req: {queued}"
 )
 DECODE_SPEC = "accept len: {length:.2f}, accept rate: {share:.2f}, "
+SHUTDOWN = (
+    "INFO:     Shutting down",
+    "INFO:     Waiting for connections to close. (CTRL+C to force quit)",
+    "INFO:     Waiting for application shutdown.",
+    "INFO:     Application shutdown complete.",
+    "INFO:     Finished server process [{pid}]",
+)
 TERM = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
 GRACEFUL = "Gracefully exiting... Remaining number of requests {n}. Remaining requests remaining_rids=[]."
 KILL_TREE = "kill_process_tree called: parent_pid={pid}, include_parent=True, pid={pid}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import json
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -43,7 +44,31 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
+        self.answering = 0
+        self.closed = self.ended = False
+        self.lock = threading.Lock()
         super().__init__((engine.args.host, engine.args.port), Handler)
+
+    def close(self) -> None:
+        """No new connection from here on."""
+        self.shutdown()
+        self.server_close()
+        self.closed = True
+
+    def over(self) -> bool:
+        """Is it closed, and has all that it accepted been answered? From then on nothing is begun."""
+        with self.lock:
+            self.ended = self.closed and not self.answering
+        return self.ended
+
+    def begin(self) -> bool:
+        with self.lock:
+            self.answering += not self.ended
+        return not self.ended
+
+    def end(self) -> None:
+        with self.lock:
+            self.answering -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         return None  # a client that went away is nobody's fault
@@ -88,6 +113,15 @@ class Handler(BaseHTTPRequestHandler):
         return self._json({"detail": "Not Found"}, 404)
 
     def do_POST(self) -> None:
+        if not self.server.begin():
+            self.close_connection = True
+            return
+        try:
+            self._post()
+        finally:
+            self.server.end()
+
+    def _post(self) -> None:
         body = self.rfile.read(min(int(self.headers.get("content-length") or 0), 8_000_000))
         if not self._allowed():
             return self._json({"error": "Unauthorized"}, 401)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
+from textual.widgets import Button
 
 from specdash.tui.actions import key_word
 from specdash.tui.cells import heading, width_of
@@ -39,6 +40,28 @@ class Modal(ModalScreen[R]):
         # Looked up here, not where Textual does it: by then another screen may be on top, with other keys.
         if self.app.screen is self:
             await self.app._check_bindings(event.key)
+
+
+class Choice(Button):
+    """An answer of a dialog. The one that Enter would take is marked, so that it is not told by colour alone."""
+
+    def __init__(self, words: str, *, id: str, disabled: bool = False) -> None:
+        super().__init__(f"  {words}", id=id, compact=True, disabled=disabled)
+        self.words = words
+
+        self.marked = False
+
+    def say(self, words: str) -> None:
+        self.words = words
+        self.label = f"{'▸ ' if self.marked else '  '}{words}"
+
+    def on_focus(self) -> None:
+        self.marked = True
+        self.say(self.words)
+
+    def on_blur(self) -> None:
+        self.marked = False
+        self.say(self.words)
 
 
 class Page(Modal[R]):

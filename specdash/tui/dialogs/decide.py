@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Button
 
 from specdash.tui.cells import wrap
-from specdash.tui.dialogs.base import Modal
+from specdash.tui.dialogs.base import Choice, Modal
 from specdash.tui.paint import Lines
 from specdash.tui.words import Line, one_line
 
@@ -34,7 +34,7 @@ class DecideDialog(Modal[str]):
             yield Lines(id="decide-rows")
             with Horizontal(classes="buttons"):
                 for word, label in self.answers:
-                    yield Button(label, id=f"answer-{word}", compact=True)
+                    yield Choice(label, id=f"answer-{word}")
 
     def on_mount(self) -> None:
         self.set_focus(self.query(Button).first())

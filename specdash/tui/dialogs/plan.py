@@ -19,7 +19,7 @@ from textual.widgets import Button, Input
 from specdash.control.plans import Danger, Plan
 from specdash.errors import SpecdashError
 from specdash.tui.cells import cut_line, wrap
-from specdash.tui.dialogs.base import Body, Modal
+from specdash.tui.dialogs.base import Body, Choice, Modal
 from specdash.tui.paint import Lines
 from specdash.tui.words import Line, age, one_line
 
@@ -40,9 +40,17 @@ class Name(Input):
 
     async def action_submit(self) -> None:
         dialog = self.screen
-        if isinstance(dialog, PlanDialog) and dialog.may_go():
+        if not isinstance(dialog, PlanDialog):
+            return
+        if dialog.may_go():
             # At once: an Enter typed right after must find the button.
             dialog.set_focus(dialog.query_one("#go"))
+        elif dialog.plan is not None:
+            wanted = one_line(dialog.plan.typed_name)
+            words = (
+                f"“{one_line(self.value)}” is not “{wanted}”" if self.value else f"“{wanted}” is to be typed"
+            )
+            dialog.note(f"✗ {words}: nothing was done. Esc cancels.")
 
 
 class PlanDialog(Modal[tuple[Plan, str] | None]):
@@ -91,9 +99,10 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
             with Body(id="plan-body", can_focus=False):
                 yield Lines(id="plan-rows")
             yield Name(id="typed")
+            yield Lines(id="typed-note")
             with Horizontal(classes="buttons"):
-                yield Button("Cancel", id="cancel", compact=True)
-                yield Button("…", id="go", compact=True, disabled=True)
+                yield Choice("Cancel", id="cancel")
+                yield Choice("…", id="go", disabled=True)
 
     def on_mount(self) -> None:
         self.set_focus(self.query_one("#cancel"))
@@ -108,15 +117,15 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
 
     def on_plan_dialog_made(self, message: Made) -> None:
         self.plan, self.problem = message.plan, message.problem
-        go = self.query_one("#go", Button)
+        go = self.query_one("#go", Choice)
         plan = self.plan
         if plan is None:
             go.display = False
         else:
-            go.label = VERB.get(plan.kind, plan.kind.capitalize())
+            go.say(VERB.get(plan.kind, plan.kind.capitalize()))
             go.disabled = bool(plan.blocked)
             go.display = not plan.blocked
-            go.variant = "error" if plan.danger is Danger.DESTROYS else "primary"
+            go.set_class(plan.danger is Danger.DESTROYS, "destroys")
             if plan.typed_name and not plan.blocked:
                 typed = self.query_one("#typed", Input)
                 typed.placeholder = f"type {one_line(plan.typed_name)} to confirm (Esc cancels)"
@@ -205,7 +214,15 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
         if self.may_go() and self.plan is not None:
             self.dismiss((self.plan, self.plan.typed_name))
 
+    def note(self, words: str) -> None:
+        """What an Enter on a wrong name gets; gone with the next letter."""
+        self.query_one("#typed-note", Lines).show_rows([[(words, "bad-strong")]] if words else [])
+
     @on(Input.Changed, "#typed")
+    def _typing(self) -> None:
+        self.note("")
+        self.may_go()
+
     def may_go(self) -> bool:
         """Whether nothing blocks it and the name, where one is asked, is typed; the button follows."""
         typed = self.query_one("#typed", Input).value

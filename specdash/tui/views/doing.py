@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdash.monitor.state import ActionState, HostState
-from specdash.tui.cells import cut, cut_line, heading, wrap
+from specdash.tui.cells import cut, cut_line, heading, width_of, wrap
 from specdash.tui.words import Line, age, one_line
 
 STEP_GLYPH = {
@@ -20,7 +20,24 @@ STATUS = {
     "failed": ("✗ FAILED", "bad-strong"),
     "refused": ("✗ refused", "bad"),
     "aborted": ("✗ aborted", "warn"),
+    "rolled_back": ("⚠ rolled back", "warn-strong"),
 }
+MOST_ROWS = 7
+
+
+def outcome(action: ActionState) -> str:
+    """Its status; `rolled_back` for a switch that failed but brought the previous server back."""
+    went_back = any(step.get("name") == "rollback" and step.get("status") == "done" for step in action.steps)
+    return "rolled_back" if action.status == "failed" and went_back else action.status
+
+
+def height_of(action: ActionState | None, told: bool = False) -> int:
+    """Rows that the panel would like. `told`: the server panel says already why it failed."""
+    if action is None:
+        return 0
+    if told and action.status != "running":
+        return 2
+    return min(MOST_ROWS, 1 + len(action.steps) + bool(action.sentence and action.status != "running"))
 
 
 def shown_action(host: HostState | None, read: frozenset[str]) -> ActionState | None:
@@ -36,33 +53,42 @@ def shown_action(host: HostState | None, read: frozenset[str]) -> ActionState | 
     return None
 
 
-def doing_rows(action: ActionState | None, now: float, width: int, height: int) -> list[Line]:
-    if action is None or height < 2:
+def doing_rows(
+    action: ActionState | None, now: float, width: int, height: int, told: bool = False
+) -> list[Line]:
+    """The plan in at most `height` rows. `told`: the server panel says already why it failed."""
+    if action is None or height < 1:
         return []
-    word, role = STATUS.get(action.status, (action.status, ""))
+    word, role = STATUS.get(outcome(action), (action.status, ""))
     right: Line = [(word, role), (f" {age(now - action.since)}", "dim")]
     if action.status != "running":
         right.append((" Esc: put away", "dim"))
-    rows = [heading([(one_line(action.title), "strong")], right, width)]
+    title = one_line(action.title)
+    if width_of(right) + len(title) + 8 > width:
+        # The outcome matters more than the names of both sides, which the rows below repeat.
+        right = right[:1] if action.status != "running" else right
+    rows = [heading([(title, "strong")], right, width)]
     steps: list[Line] = []
     for step in action.steps:
         status = str(step.get("status") or "")
+        if told and action.status != "running" and status != "failed":
+            continue
         glyph, step_role = STEP_GLYPH.get(status, ("·", "dim"))
         line: Line = [(f" {glyph} ", step_role), (one_line(step.get("title") or step.get("name") or ""), "")]
         sentence = one_line(step.get("sentence") or "")
-        if sentence:
+        if sentence and not (told and action.status != "running"):
             line.append((f"  {sentence}", step_role if status == "failed" else "dim"))
         steps.append(cut_line(line, width))
     words = (
         [[(" " + row, role)] for row in wrap(one_line(action.sentence), width - 2)]
-        if action.sentence and action.status != "running"
+        if action.sentence and action.status != "running" and not told
         else []
     )
-    room = height - 1 - len(words[:2])
+    room = max(0, height - 1 - len(words[:2]))
     if len(steps) > room:
         current = next((i for i, s in enumerate(action.steps) if s.get("status") in ("running", "failed")), 0)
         first = max(0, min(current - room // 2, len(steps) - room))
-        steps = steps[first : first + max(0, room)]
+        steps = steps[first : first + room]
     return [*rows, *steps, *words[: max(1, height - 1 - len(steps))]][:height]
 
 

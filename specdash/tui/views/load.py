@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from specdash.monitor.state import HostState, ServerState
@@ -89,6 +90,7 @@ def load_rows(
     rows: list[Line] = []
     word = server_word(server)
     verdict = server.verdict
+    over = word in ("failed", "stopped")
     summary: Line = [
         (" ", ""),
         (
@@ -98,28 +100,29 @@ def load_rows(
     ]
     elapsed = elapsed_of(host, server, now)
     if elapsed is not None:
-        summary.append((f"  {clock(elapsed)} elapsed", "dim"))
-    if word not in ("failed", "stopped"):
-        if server.eta_s is not None:
-            summary.append((f"  ready in about {clock(server.eta_s)}", ""))
-            if server.eta_source:
-                summary.append((f" ({one_line(server.eta_source)})", "dim"))
-        else:
-            summary.append(("  no ETA yet (no finished load to go by)", "dim"))
+        summary.append((f" after {clock(elapsed)}" if over else f"  {clock(elapsed)} elapsed", "dim"))
+    if over:
+        summary.append((f"  {_ending(server)}", "dim"))
+    elif server.eta_s is not None:
+        summary.append((f"  ready in about {clock(server.eta_s)}", "strong" if not dull else "stale"))
+        if server.eta_source:
+            summary.append((f" ({one_line(server.eta_source)})", "dim"))
+    else:
+        summary.append(("  no ETA yet (no finished load to go by)", "dim"))
     cause = cause_of(server)
-    ended = _ending(server) if word in ("failed", "stopped") else ""
     words: list[Line] = []
     for text, role in (
         (cause.sentence if cause else "", "bad-strong"),
         (cause.step if cause else "", ""),
-        (verdict.sentence, VERDICT_ROLE.get(verdict.kind, "") if not cause else "dim"),
-        (ended, "dim"),
+        # Of a failure the verdict says the cause once more, and the summary how it ended.
+        ("" if cause else _same_count(verdict.sentence, phases), VERDICT_ROLE.get(verdict.kind, "")),
+        (STUCK if word == "stalled" and not dull else "", ""),
     ):
         if text:
             words += [[(" " + row, "stale" if dull else role)] for row in wrap(one_line(text), width - 2)]
     evidence = [
         [(" · " + cut(one_line(item), width - 4), "dim")]
-        for item in (cause.evidence if cause else ()) + verdict.evidence
+        for item in (cause.evidence if cause else verdict.evidence)
     ]
     spare = height - 1 - len(words)
     vertical = spare >= len(phases) + 1
@@ -130,15 +133,25 @@ def load_rows(
     return rows[:height]
 
 
+STUCK = "K shows where each process is stuck, s stops it."
+
+
+def _same_count(sentence: str, phases: list[PhaseRow]) -> str:
+    """The sentence with the count that the bar has: it was judged up to a second before the bar was read."""
+    now = next((phase for phase in phases if phase.status == "now" and phase.total), None)
+    if now is None:
+        return sentence
+    return re.sub(rf"\b\d+ of {now.total}\b", f"{now.done} of {now.total}", sentence)
+
+
 def _ending(server: ServerState) -> str:
     status = server.status
+    asked = " after a stop was asked" if status.stop_asked else ""
     if status.exit_signal is not None:
-        return f"Ended by signal {status.exit_signal}" + (
-            " after a stop was asked." if status.stop_asked else "."
-        )
+        return f"ended by signal {status.exit_signal}{asked}"
     if status.exit_code is not None:
-        return f"Exit code {status.exit_code}" + (" after a stop was asked." if status.stop_asked else ".")
-    return ""
+        return f"exit code {status.exit_code}{asked}"
+    return "nobody recorded how it ended"
 
 
 def _progress(phase: PhaseRow) -> str:
