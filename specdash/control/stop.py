@@ -1,4 +1,4 @@
-"""Stop a run, with proof: drain → a signal to its launcher alone → deadline → KILL for the rest → what is left.
+"""Stop a run, with proof: close its door → what it accepted ends → deadline → KILL for the rest → what is left.
 
 The run's supervisor on the host does it (a new one is brought when the old was killed), so a stop goes on when
 the link drops. `cleanup` is the same for a run whose launcher died and left processes.
@@ -15,6 +15,10 @@ from specdash.errors import ActionFailed, Refused
 from specdash.host.link import Link
 
 DEADLINE_S = 60.0
+REFUSED = (
+    "From then on clients are refused, and idle kept-alive connections are closed. A request that was sent but not yet "
+    "read by the server is closed unanswered: the server has not begun it."
+)
 
 
 async def plan(
@@ -22,10 +26,12 @@ async def plan(
     run_id: str,
     *,
     drain_s: float = 0.0,
+    idle_s: float = 0.0,
     deadline_s: float = DEADLINE_S,
     requests: int | None = None,
 ) -> Plan:
-    """What a stop will do. `requests`: running ones as the monitor last saw them, for the note.
+    """What a stop will do: wait `idle_s` for a moment without requests, close the door, let what was accepted end
+    within `drain_s`, give the launcher `deadline_s`, KILL. `requests`: running ones as the monitor last saw them, for the note.
 
     Raises RemoteError `not_found`, or Refused when nothing of the run is there to stop.
     """
@@ -44,26 +50,26 @@ async def plan(
         )
     left = record["phase"] == "exited"
     port = (record.get("http") or {}).get("port")
-    word = "INT (it is still loading)" if record["phase"] == "starting" else "TERM"
     steps: list[Step] = []
-    if drain_s and not left:
-        steps.append(Step("drain", "Wait for running requests", f"at most {drain_s:.0f} s", drain_s))
+    if idle_s and not left:
+        effect = f"at most {idle_s:.0f} s, it goes on accepting; until then it can be taken back"
+        steps.append(Step("idle", "Wait for a moment without requests", effect, idle_s))
     if not left:
-        steps.append(
-            Step("signal", "Ask the server to end", f"{word} to pid {record.get('pid')} alone", deadline_s)
-        )
+        pid = record.get("pid")
+        if record["phase"] == "starting":
+            steps.append(Step("signal", "Ask the server to end", f"INT to pid {pid} alone", deadline_s))
+        else:
+            title = "Close its port, let what it accepted end"
+            steps.append(Step("signal", title, closing(pid, drain_s, deadline_s), drain_s + deadline_s))
     steps.append(Step("kill", "KILL what is left of the run", "by identity (boot, pid, start time)", 15.0))
     steps.append(Step("proof", "Prove that nothing is left", f"processes, GPU memory, port {port}", 20.0))
     notes = [f"This ends {record.get('profile') or run_id} (pid {record.get('pid')}, port {port})."]
     if requests:
         notes.append(
-            f"{hostruns.running(requests)}"
-            + ("." if drain_s else "; what is left at the deadline is given up.")
+            f"{hostruns.running(requests)}; what is left after {drain_s or deadline_s:.0f} s is given up."
         )
-    if drain_s:
-        notes.append(
-            "New requests are still accepted while it drains: under steady traffic only the deadline ends it."
-        )
+    if not left and record["phase"] != "starting":
+        notes.append(REFUSED)
     return Plan(
         id=hostruns.new_id(f"stop-{run_id}"),
         kind="cleanup" if left else "stop",
@@ -73,8 +79,16 @@ async def plan(
         steps=tuple(steps),
         notes=tuple(notes),
         typed_name=run_id if record.get("adopted") or requests else "",
-        spec={"run_id": run_id, "drain_s": drain_s, "deadline_s": deadline_s},
+        spec={"run_id": run_id, "drain_s": drain_s, "idle_s": idle_s, "deadline_s": deadline_s},
     )
+
+
+def closing(pid: object, drain_s: float, deadline_s: float) -> str:
+    """What the signal does, in words for a plan."""
+    said = f"INT to pid {pid} alone: new connections are refused at once, what runs is answered"
+    if not drain_s:
+        return f"{said}, at most {deadline_s:.0f} s"
+    return f"{said}, at most {drain_s:.0f} s; then INT again, and {deadline_s:.0f} s later KILL"
 
 
 async def run(link: Link, plan: Plan) -> AsyncIterator[StepEvent]:
@@ -82,9 +96,8 @@ async def run(link: Link, plan: Plan) -> AsyncIterator[StepEvent]:
     run_id = str(plan.spec["run_id"])
     names = [step.name for step in plan.steps]
     yield StepEvent(plan.id, names[0], "running", "Asking its supervisor.")
-    answer = await hostruns.order(
-        link, run_id, cmd="stop", drain_s=plan.spec["drain_s"], deadline_s=plan.spec["deadline_s"]
-    )
+    times = {name: plan.spec.get(name, 0.0) for name in ("drain_s", "idle_s", "deadline_s")}
+    answer = await hostruns.order(link, run_id, cmd="stop", **times)
     if answer.get("ended"):
         yield StepEvent(
             plan.id, "proof", "done", str(answer["sentence"]), final="done", data={"proven": True}
@@ -137,20 +150,21 @@ async def follow(link: Link, plan_id: str, run_id: str, asked_boot_s: float) -> 
 def _step(plan_id: str, event: dict[str, Any], at: float) -> StepEvent | None:
     kind = event.get("event")
     if kind == "draining":
-        count = event.get("requests")
-        said = (
-            "The engine does not tell its requests."
-            if count is None
-            else f"{count} requests are in the engine."
-        )
-        return StepEvent(plan_id, "drain", "done" if count == 0 else "running", said, at, data=event)
+        if event.get("door") == "closed":
+            return StepEvent(plan_id, "signal", "running", str(event["sentence"]), at, data=event)
+        idle = event.get("requests") == 0
+        said = str(event.get("sentence") or "")
+        return StepEvent(plan_id, "idle", "done" if idle else "running", said, at, data=event)
+    if kind == "given_up":
+        return StepEvent(plan_id, "signal", "running", str(event["sentence"]), at, data=event)
     if kind == "signal":
-        return StepEvent(
-            plan_id, "signal", "running", f"{event['signal']} to pid {event['pid']}.", at, data=event
-        )
+        said = f"{event['signal']} to pid {event['pid']}."
+        if event.get("closes"):
+            said += " Its port is closed; what it accepted is answered."
+        return StepEvent(plan_id, "signal", "running", said, at, data=event)
     if kind in ("signal_ignored", "signal_denied", "deadline"):
         said = {
-            "signal_ignored": f"It ignores {event.get('signal')}; sending {event.get('instead')}.",
+            "signal_ignored": f"It ignores {event.get('signal')}, or has no handler for it; sending {event.get('instead')}.",
             "signal_denied": f"Pid {event.get('pid')} belongs to {event.get('user')}: not allowed to signal it.",
             "deadline": str(event.get("sentence")),
         }[str(kind)]
@@ -161,7 +175,7 @@ def _step(plan_id: str, event: dict[str, Any], at: float) -> StepEvent | None:
         names = ", ".join(f"{one['pid']} {one['title'][:40]}" for one in event["processes"][:8])
         return StepEvent(plan_id, "kill", "done", f"Killed: {names or 'none'}.", at, data=event)
     if kind == "stop_aborted":
-        return StepEvent(plan_id, "drain", "skipped", f"Taken back by {event.get('by')}.", at, "aborted")
+        return StepEvent(plan_id, "idle", "skipped", f"Taken back by {event.get('by')}.", at, "aborted")
     if kind == "stop_failed":
         return StepEvent(plan_id, "kill", "failed", str(event["sentence"]), at, "failed")
     if kind == "stopped":
@@ -173,7 +187,7 @@ def _step(plan_id: str, event: dict[str, Any], at: float) -> StepEvent | None:
 
 
 async def abort(link: Link, run_id: str) -> str:
-    """Take back a stop that still drains. The sentence says what became of it; ActionFailed when it is too late."""
+    """Take back a stop that still waits for a quiet moment. The sentence says what became of it; ActionFailed when it is too late."""
     answer = await hostruns.order(link, run_id, cmd="abort")
     if not answer.get("ok"):
         raise ActionFailed(str(answer.get("sentence")))

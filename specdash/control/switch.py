@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from specdash.config import secrets as config_secrets
-from specdash.control import hostruns, launch, why
+from specdash.control import hostruns, launch, stop, why
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.errors import Refused, RemoteError
 from specdash.host.link import Link
@@ -37,6 +37,7 @@ async def plan(
     *,
     checks: tuple[Check, ...] = (),
     drain_s: float = 60.0,
+    idle_s: float = 0.0,
     deadline_s: float = 60.0,
     ready_s: float | None = None,
     settle_s: float = SETTLE_S,
@@ -53,6 +54,9 @@ async def plan(
     `side_by_side`: B first, A is stopped when B has proven itself; B needs a port of its own (`beside`), and
     `checks` must be those of the host as it is. `warm_mb_s`: read B's files into the page cache at that rate
     while A still serves.
+
+    `idle_s`: before the stop, wait so long for a moment without requests (until then it can be taken back for
+    nothing). `drain_s`: how long what A accepted may take after its port is closed.
 
     `before`: A's last pulse (`sglang.pulse.read`), if one is known; with `measure`, A is pulsed before it is
     stopped. `requests`: running ones as last seen. Raises Refused when A is not there or another switch runs.
@@ -90,6 +94,7 @@ async def plan(
         "names": {run_id: old, b_id: new, restore: old},
         "pulse_rules": PULSE_RULES,
         "drain_s": drain_s,
+        "idle_s": idle_s,
         "deadline_s": deadline_s,
         "ready_s": ready_s,
         "settle_s": settle_s,
@@ -108,9 +113,10 @@ async def plan(
     steps = [
         Step(
             "stop",
-            f"Drain and stop {old}, with proof",
-            f"drain at most {drain_s:.0f} s, then TERM to pid {a['pid']}",
-            drain_s + deadline_s,
+            f"Close {old} and stop it, with proof",
+            (f"wait at most {idle_s:.0f} s for a moment without requests, then " if idle_s else "")
+            + stop.closing(a["pid"], drain_s, deadline_s),
+            idle_s + drain_s + deadline_s,
         ),
         Step("launch", f"Launch {new}", f"in {run['cwd']}: {' '.join(run['argv'])}"),
         Step("ready", "Wait for a real generation", f"port {port}", ready_s),
@@ -143,7 +149,10 @@ async def plan(
         steps.insert(0, Step("warm", f"Read the files of {new} into the page cache", effect))
         notes.append(warm_cost(weight, warm_mb_s))
     if requests:
-        notes.append(f"{hostruns.running(requests)} now; what is left after {drain_s:.0f} s is given up.")
+        notes.append(
+            f"{hostruns.running(requests)} now; what is left after {drain_s or deadline_s:.0f} s is given up."
+        )
+    notes.append(stop.REFUSED)
     notes += rules.rule(spec.algorithm, before)
     if not side_by_side:
         notes.append(

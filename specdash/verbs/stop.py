@@ -1,7 +1,7 @@
 """Stop a run, with proof: no process of it is left, no GPU memory is held by it, its port is free.
 
-The server is asked first (INT while it loads, TERM when it serves), and what is left after the deadline is
-killed. What specdash did not start is never touched, unless it was adopted by name.
+The server is asked first (INT to its launcher alone: its port closes at once, what it accepted is answered), and
+what is left after the deadline is killed. What specdash did not start is never touched, unless it was adopted by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   specdash stop kimi-k2.5-eagle3                 the newest running run of that profile
-  specdash stop kimi-k2.5-eagle3 --drain 120     let running requests end, 2 minutes at most
+  specdash stop kimi-k2.5-eagle3 --drain 120     let what it accepted end, 2 minutes at most
   specdash stop kimi-k2.5-eagle3-20261129-120315-9f2c --host gpu1 --yes"""
 
 
@@ -27,7 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run id, its beginning, or a profile's name")
     parser.add_argument("--host", metavar="HOST", help="where it runs; default: the profile's host")
     parser.add_argument(
-        "--drain", metavar="S", type=float, default=0.0, help="wait so many seconds for running requests"
+        "--drain",
+        metavar="S",
+        type=float,
+        default=0.0,
+        help="its port closes, and what it accepted may take so long to end; then it is given up",
+    )
+    parser.add_argument(
+        "--wait-idle",
+        metavar="S",
+        type=float,
+        default=0.0,
+        help="before that, wait so long for a moment without requests",
     )
     parser.add_argument(
         "--deadline", metavar="S", type=float, default=60.0, help="seconds until what is left is killed"
@@ -50,7 +61,9 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
             else:
                 context.print(said)
             return Exit.OK
-        plan = await stop.plan(link, run_id, drain_s=args.drain, deadline_s=args.deadline)
+        plan = await stop.plan(
+            link, run_id, drain_s=args.drain, idle_s=args.wait_idle, deadline_s=args.deadline
+        )
         await context.confirm(plan)
         return await follow(context, plan, stop.run(link, plan), {"run": run_id})
     finally:

@@ -1,6 +1,6 @@
 """Replace what serves by another profile, with a way back.
 
-The switch runs on the host: A is measured, drained and stopped with proof, B is launched and judged by a pulse
+The switch runs on the host: A is measured, closed and stopped with proof (what it accepted is answered), B is launched and judged by a pulse
 on fixed prompts, and A comes back when B does not get ready, dies, or accepts nothing. It goes on when this
 command, the link or the login ends; `--attach` takes it up again.
 
@@ -36,7 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", metavar="B", nargs="?", help="profile to switch to")
     parser.add_argument("--host", metavar="HOST", help="where A runs; default: B's host")
     parser.add_argument(
-        "--drain", metavar="S", type=float, default=60.0, help="wait so long for running requests (60)"
+        "--drain",
+        metavar="S",
+        type=float,
+        default=60.0,
+        help="A's port closes, and what it accepted may take so long to end (60)",
+    )
+    parser.add_argument(
+        "--wait-idle",
+        metavar="S",
+        type=float,
+        default=0.0,
+        help="before that, wait so long for a moment without requests (0)",
     )
     parser.add_argument(
         "--deadline", metavar="S", type=float, default=60.0, help="then kill what does not end in S (60)"
@@ -110,6 +121,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
             side_by_side=args.side_by_side,
             warm_mb_s=args.warm,
             drain_s=args.drain,
+            idle_s=args.wait_idle,
             deadline_s=args.deadline,
             ready_s=args.ready,
             on_slower=args.slower.replace("-", "_"),

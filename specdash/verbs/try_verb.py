@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", metavar="HOST", help="another host than the base's")
     parser.add_argument("--from", dest="start", metavar="RUN", help="what to replace: run id or profile")
-    parser.add_argument("--drain", metavar="S", type=float, help="wait so long for running requests (60)")
+    parser.add_argument(
+        "--drain", metavar="S", type=float, help="what was accepted may take so long to end (60)"
+    )
     parser.add_argument("--deadline", metavar="S", type=float, help="then kill what does not end in S (60)")
     parser.add_argument("--ready", metavar="S", type=float, help="give a load no longer than S (3600)")
     parser.add_argument("--settle", metavar="S", type=float, help="each has to live so long (120)")

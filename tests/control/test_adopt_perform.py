@@ -45,7 +45,7 @@ def foreign(root, free_port):
             stdin=subprocess.DEVNULL,
             cwd=root,
             env={**os.environ, "TEST_ROOT_MARK": str(root)},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
         )
     yield server, log
     server.kill()
@@ -62,7 +62,7 @@ async def test_a_foreign_server_is_found_adopted_and_stopped(link, foreign, free
     one = await until(lambda: found(link, server.pid))
     assert (one.form, one.port, one.model, one.managed_by) == ("script", free_port, "/m/x", "")
     assert one.listening == (free_port,) and len(one.workers) == 2
-    assert one.details["stdout"] == str(log) and signal.SIGINT in one.details["ignored"]
+    assert one.details["stdout"] == str(log) and signal.SIGHUP in one.details["ignored"]
     with pytest.raises(RemoteError):
         await stop.plan(link, one.name)
     plan = adopt.plan(link, one)

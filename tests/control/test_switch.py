@@ -148,13 +148,13 @@ async def _step(link, ident, name):
     return found if found and any(step["step"] == name for step in found["steps"]) else None
 
 
-async def test_abort_while_draining_changes_nothing(link, stub):
+async def test_abort_while_it_waits_for_a_quiet_moment_changes_nothing(link, stub):
     a, _ = await up(link, fast(stub, "--requests=2", profile="base"))
-    plan = await switch.plan(link, a.id, fast(stub, profile="next"), **{**FAST, "drain_s": 60.0})
+    plan = await switch.plan(link, a.id, fast(stub, profile="next"), **{**FAST, "idle_s": 60.0})
     seen = []
     async for event in switch.run(link, plan):
         seen.append(event)
-        if event.step == "stop" and event.status == "running":
+        if event.step == "stop" and "in the engine" in event.sentence:
             await switch.abort(link, plan.id)
     assert seen[-1].final == "aborted"
     assert list(await alive(link)) == [a.id]

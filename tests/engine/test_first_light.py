@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import engine as engines
+from tests.support.clients import Clients
 from tests.support.engine import Desk
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine"), pytest.mark.timeout(600)]
@@ -120,29 +121,27 @@ def test_check_and_status_of_a_serving_engine(desk: Desk) -> None:
 
 
 def test_switch_to_each_drafter_and_back_from_one_that_does_not_fit(desk: Desk) -> None:
-    client = engines.SteadyClient(desk.port)
-    old = "engine-base"
-    for new in ("engine-ngram", "engine-standalone", "engine-eagle3"):
-        confirm = ("--yes", "--confirm", old)  # a request may run just then: then the name is wanted
-        done = desk.json("switch", old, new, *confirm, "--settle", "3", "--slower", "keep", timeout=400)
-        assert done["outcome"] == "done"
-        answer = desk.generate()
-        assert answer["meta_info"]["spec_verify_ct"] > 0
-        old = new
-    client.stop()
-    assert client.served > 3 and client.refused > 0
-    STATE["cut"] = ", ".join(client.lost)
-    done = desk.json("switch", old, "engine-misfit", "--yes", "--force", "--settle", "3", code=6, timeout=400)
-    assert done["outcome"] == "rolled_back"
+    """Steady clients, plain, streaming and with kept connections: refused is fine, cut is not."""
+    with Clients(desk.port) as clients:
+        old = "engine-base"
+        for new in ("engine-ngram", "engine-standalone", "engine-eagle3"):
+            confirm = ("--yes", "--confirm", old)  # a request may run just then: then the name is wanted
+            clients.wait_served(5)
+            done = desk.json("switch", old, new, *confirm, "--settle", "3", "--slower", "keep", timeout=400)
+            assert done["outcome"] == "done"
+            answer = desk.generate()
+            assert answer["meta_info"]["spec_verify_ct"] > 0
+            old = new
+        clients.wait_served(5)
+        words = ("--yes", "--confirm", old, "--force", "--settle", "3")
+        done = desk.json("switch", old, "engine-misfit", *words, code=6, timeout=400)
+        assert done["outcome"] == "rolled_back"
+        clients.wait_served(5)
     assert desk.generate()["meta_info"]["spec_verify_ct"] > 0
     assert record(desk, "engine-eagle3")["phase"] == "ready"
-
-
-@pytest.mark.xfail(reason="issue 6: each ordinary switch under a steady client cut one request", strict=False)
-def test_a_switch_loses_no_accepted_request(desk: Desk) -> None:
-    """The steady client of the switches above: refused is fine, cut is not."""
-    assert "cut" in STATE, "the switches have to have run"
-    assert not STATE["cut"], f"accepted requests were lost: {STATE['cut']}"
+    counted = clients.count(desk.logs())
+    assert counted["finished"] > 25 and counted["refused"] > 10, counted
+    assert not clients.lost(desk.logs()), f"accepted requests were lost: {clients.lost(desk.logs())}"
 
 
 def test_an_unknown_algorithm_is_said_before_and_after(desk: Desk) -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -65,6 +64,8 @@ cuda-graph-backend-decode = "disabled"
 cuda-graph-backend-prefill = "disabled"
 enable-metrics = true
 decode-log-interval = 10
+log-requests = true
+log-requests-level = 0
 [env]
 {env}
 '''
@@ -142,6 +143,10 @@ run-root = "{self.home}/host"
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
+    def logs(self) -> list[Path]:
+        """server.log of every run so far; each names the requests that its server began (`log-requests`)."""
+        return list((self.home / "host").glob("hosts/*/runs/*/server.log"))
+
     def generate(self, prompt: str = WORDS, tokens: int = 64) -> dict[str, Any]:
         """One request straight to the engine: what any user of the server does."""
         return post(
@@ -203,38 +208,3 @@ def _read(pid: int, name: str) -> bytes:
 def live(runs_json: str) -> list[str]:
     """Ids of runs that have not ended, from `specdash runs --json`."""
     return [str(run["id"]) for run in json.loads(runs_json)["runs"] if not run.get("ended")]
-
-
-class SteadyClient:
-    """One stream of requests to a port until `stop`. Told apart: served, refused (nothing listens, or 503), lost."""
-
-    def __init__(self, port: int, tokens: int = 40) -> None:
-        self.served, self.refused, self.lost = 0, 0, []  # type: ignore[var-annotated]
-        self._port, self._tokens = port, tokens
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._go, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._end.set()
-        self._thread.join(90)
-
-    def _go(self) -> None:
-        body = {"text": WORDS, "sampling_params": {"max_new_tokens": self._tokens, "temperature": 0}}
-        while not self._end.is_set():
-            try:
-                post(self._port, body)
-                self.served += 1
-            except urllib.error.HTTPError as error:
-                if error.code == 503:
-                    self.refused += 1
-                else:
-                    self.lost.append(f"status {error.code}")
-            except urllib.error.URLError as error:
-                if isinstance(error.reason, ConnectionRefusedError):
-                    self.refused += 1
-                else:
-                    self.lost.append(repr(error.reason))
-            except OSError as error:  # it was accepted, and then cut
-                self.lost.append(repr(error))
-            self._end.wait(0.2)

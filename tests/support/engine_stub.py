@@ -32,6 +32,13 @@ parser.add_argument("--requests", type=int, default=0, help="requests that /v1/l
 parser.add_argument("--requests-for", type=float, default=1e9, help="seconds until they are done")
 parser.add_argument("--accept", type=float, default=0.0, help="accept length; 0: no speculation")
 parser.add_argument("--tok-s", type=float, default=500.0)
+parser.add_argument("--tell-rid", action="store_true", help="log each request's id when it is begun")
+parser.add_argument(
+    "--least",
+    type=float,
+    default=0.0,
+    help="seconds that an answer takes at least, where a request has an id",
+)
 parser.add_argument("--die-after", type=float, default=0.0, help="seconds after ready")
 parser.add_argument("--die-if", default="", help="path: exit 1 at the end of the load when it exists")
 parser.add_argument("--key", default="")
@@ -88,6 +95,16 @@ if args.deaf:
     signal.signal(signal.SIGINT, lambda *_: None)
 if args.ignore_int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def close_door(number, frame):
+    """As uvicorn on INT: no new connection, what was accepted is answered, a second INT ends it at once."""
+    if door.is_set():
+        leave(number, frame)
+    door.set()
+
+
+door = threading.Event()
 key = args.key
 if args.config:
     with open(args.config) as file:
@@ -112,6 +129,8 @@ if args.die:
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def log_message(self, *_):
         pass
 
@@ -136,16 +155,35 @@ class Handler(BaseHTTPRequestHandler):
         return self.reply(404, {})
 
     def do_POST(self):
+        with answering:
+            if over:  # a kept connection's next request, after the last look: closed, not begun
+                self.close_connection = True
+                return
+            busy.append(1)
+        try:
+            self.generate()
+        finally:
+            with answering:
+                busy.pop()
+
+    def generate(self):
         if not self.allowed():
             return self.reply(401, {"error": "Unauthorized"})
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         tokens = body["sampling_params"]["max_new_tokens"]
+        if args.tell_rid:
+            say("Receive: rid=" + str(body.get("rid")))
         took = tokens / args.tok_s
+        if body.get("rid"):
+            took = max(took, args.least)
         time.sleep(took)
         meta = {"completion_tokens": tokens, "prompt_tokens": 5, "e2e_latency": took}
         if args.accept:
             meta["spec_verify_ct"] = max(1, round(tokens / args.accept))
         return self.reply(200, {"text": "x", "meta_info": meta})
+
+
+answering, busy, over = threading.Lock(), [], []
 
 
 BIND_ERROR = (
@@ -172,9 +210,22 @@ except OSError:
     sys.exit(3)
 say(f"INFO:     Uvicorn running on http://127.0.0.1:{args.port} (Press CTRL+C to quit)")
 threading.Thread(target=server.serve_forever, daemon=True).start()
+if not args.deaf and not args.ignore_int:
+    signal.signal(signal.SIGINT, close_door)
 say("The server is fired up and ready to roll!")
 if args.die_after:
     time.sleep(args.die_after)
     os.kill(os.getpid(), signal.SIGKILL)
-while True:
-    time.sleep(60)
+while not door.wait(60):
+    pass
+say("INFO:     Shutting down")
+server.shutdown()
+server.server_close()
+while not over:
+    time.sleep(0.02)
+    with answering:
+        over.extend([] if busy else [1])
+for one in children:
+    if one is not children[-1] or not args.leak:
+        one.kill()
+os._exit(0)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from specdash.host.remote.procs import describe, pids, read_bytes, stat
 
-_LISTEN = b"0A"
+_LISTEN, _ESTABLISHED = b"0A", b"01"
 
 
 def listen_inodes(port: Optional[int] = None) -> Dict[int, Set[int]]:
@@ -23,6 +23,34 @@ def listen_inodes(port: Optional[int] = None) -> Dict[int, Set[int]]:
             if port is None or here == port:
                 found.setdefault(here, set()).add(int(fields[9]))
     return found
+
+
+def connections(port: int, among: Iterable[int]) -> int:
+    """How many connections to a local port these processes have accepted and not closed.
+
+    What still waits in the kernel's queue (nobody has accepted it: inode 0) does not count.
+    """
+    inodes: Set[str] = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (read_bytes(path, 16 << 20) or b"").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) < 10 or fields[3] != _ESTABLISHED or fields[9] == b"0":
+                continue
+            if int(fields[1].rpartition(b":")[2], 16) == port:
+                inodes.add("socket:[%d]" % int(fields[9]))
+    held: Set[str] = set()
+    for pid in among if inodes else ():
+        folder = "/proc/%d/fd" % pid
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                held.add(os.readlink(folder + "/" + name))
+            except OSError:
+                continue
+    return len(inodes & held)
 
 
 def owners(inodes: Set[int], among: Optional[Iterable[int]] = None) -> List[int]:

@@ -1,4 +1,9 @@
-"""Stop a run and prove it: drain, a signal to the launcher alone, a deadline, KILL for the rest, then the proof.
+"""Stop a run and prove it: close its door, let what it accepted end, a deadline, KILL for the rest, then the proof.
+
+The door is closed by a signal to the launcher alone (INT: its HTTP server stops to listen at once and ends when
+the last answer is out). A signal that only asks for an end (TERM) leaves the door open: then requests that come
+between our last look and the end are cut, and under steady traffic there is no end. So the order is: close, wait,
+and only at the deadline give up what is left.
 
 Stopped means: no process of the run lives, none holds GPU memory, and its port is free. Each step is written
 to the run's events, so that whoever comes back reads how it went.
@@ -6,18 +11,15 @@ to the run's events, so that whoever comes back reads how it went.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from specdash.host.remote import gpuhold, procs, sockets
+from specdash.host.remote import procs, sockets
+from specdash.host.remote import proof as proofs
 from specdash.host.remote.journal import Journal
 from specdash.host.remote.kin import Kin, living, name
-
-SETTLE_S = 15.0
-"""How long the proof waits for the driver to give memory back and for the port to close."""
 
 
 class Stopper:
@@ -30,6 +32,8 @@ class Stopper:
         self.events = events
         self.work: Callable[[], Optional[int]] = lambda: None
         self.number: Callable[[], int] = lambda: int(signal.SIGTERM)
+        self.serves: Callable[[], bool] = lambda: False
+        """Does it serve, and does `number` close its door? Then a drain is to close it and to wait."""
         self.settled: Callable[[], bool] = lambda: True
         """Has the launcher's end been written down? The proof comes after it."""
         self.gpu_before: Optional[List[Optional[float]]] = None
@@ -48,9 +52,14 @@ class Stopper:
         return self.thread is not None and self.thread.is_alive()
 
     def ask(self, order: Dict[str, Any]) -> Dict[str, Any]:
-        """{drain_s (0: none), deadline_s (30), by, now} → {"accepted", "already", "asked"}."""
+        """{drain_s, idle_s, deadline_s (30), by, now} → {"accepted", "already", "asked"}.
+
+        `idle_s`: wait so long for a moment without requests, with the door open (0: close it at once; until then it
+        can be taken back). `drain_s`: how long what was accepted may take to end (0: until `deadline_s`).
+        `deadline_s`: how long the launcher may take after that, before KILL.
+        """
         if self.active:
-            if order.get("now") or not order.get("drain_s"):
+            if order.get("now") or not (order.get("drain_s") or order.get("idle_s")):
                 self.hurry.set()
             return {"ok": True, "accepted": False, "already": True, "asked": self.asked}
         self.hurry.clear()
@@ -60,6 +69,7 @@ class Stopper:
             event="stop_asked",
             by=str(order.get("by") or ""),
             drain_s=float(order.get("drain_s") or 0),
+            idle_s=float(order.get("idle_s") or 0),
             deadline_s=float(order.get("deadline_s") or 30),
         )
         self.thread = threading.Thread(
@@ -73,13 +83,13 @@ class Stopper:
         """The proof alone, nothing signalled: for a run that ended without us. `proof` has it when not `active`."""
 
         def look() -> None:
-            self.proof = self._prove()
+            self.proof = proofs.prove(self.kin, self.port, self.gpu_before)
 
         self.thread = threading.Thread(target=look, daemon=True)
         self.thread.start()
 
     def abort(self, by: str) -> Dict[str, Any]:
-        """Take a stop back: only while it drains, nothing has been signalled yet."""
+        """Take a stop back: only while it waits for a quiet moment, nothing has been signalled yet."""
         if not self.active:
             return {"ok": False, "sentence": "No stop is under way."}
         with self.deciding:
@@ -103,23 +113,44 @@ class Stopper:
         return row if alive else None
 
     def _run(self, order: Dict[str, Any], give_up: threading.Event) -> None:
-        if order["drain_s"] <= 0:
+        number = self._number()
+        closes = self.serves() and number == self.number()
+        # Where no signal closes the door, a quiet moment is the best there is.
+        idle_s = order["idle_s"] if closes else max(order["idle_s"], order["drain_s"])
+        if idle_s <= 0:
             self.signalled = True
-        if order["drain_s"] > 0 and self._root() and not self._drain(order["drain_s"], give_up):
+        elif self._root() and not self._wait_idle(idle_s, give_up):
             return
         grace_s = 0.0  # what a dead launcher left has had its time
         if self._root():
-            self._signal_launcher(0.0 if order.get("now") else order["deadline_s"])
+            deadline_s = 0.0 if order.get("now") else order["deadline_s"]
+            drain_s = order["drain_s"] if closes and not order.get("now") else 0.0
+            if closes and self._closed():
+                # A stop was under way when its supervisor was killed: a second INT would cut what it answers.
+                self.events.add(event="closed_already", sentence="Its port is closed already.")
+                signalled = True
+            else:
+                signalled = self._signal_launcher(number, drain_s or deadline_s, closes)
+            if signalled:
+                if drain_s and not self._ended_within(drain_s):
+                    self._give_up(drain_s)
+                    self._signal_launcher(number, deadline_s, False)  # once more: end now
+                    self._ended_within(deadline_s)
+                elif not drain_s:
+                    self._ended_within(deadline_s)
+                if self._root() and not self.hurry.is_set():
+                    said = "The launcher did not exit within %.0f s." % deadline_s
+                    self.events.add(event="deadline", sentence=said)
             grace_s = 5.0
         self._kill_rest(grace_s)
         until = time.monotonic() + 3.0
         while not self._root() and not self.settled() and time.monotonic() < until:
             time.sleep(0.05)
-        self.proof = self.told = self._prove()
+        self.proof = self.told = proofs.prove(self.kin, self.port, self.gpu_before)
         self.events.add(event="stopped", proof=self.proof)
 
-    def _drain(self, seconds: float, give_up: threading.Event) -> bool:
-        """Wait until nothing runs. True: go on (drained, deadline, or told to hurry); False: taken back."""
+    def _wait_idle(self, seconds: float, give_up: threading.Event) -> bool:
+        """Wait until nothing runs, the door open. True: go on (idle, deadline, hurry); False: taken back."""
         until, told = time.monotonic() + seconds, object()  # type: float, Any
         while time.monotonic() < until and not self.hurry.is_set() and self._root():
             count = self.work()
@@ -128,9 +159,18 @@ class Stopper:
             if count != told:
                 told = count
                 left = max(0.0, until - time.monotonic())
-                self.events.add(event="draining", requests=count, left_s=round(left, 1))
+                said = (
+                    "The engine does not tell its requests."
+                    if count is None
+                    else (
+                        "%s in the engine, %.0f s left; its port is open." % (_many(count, "request"), left)
+                    )
+                )
+                self.events.add(
+                    event="draining", requests=count, left_s=round(left, 1), door="open", sentence=said
+                )
             if count == 0 or count is None:
-                break  # None: the engine does not tell; its own drain on TERM is all there is
+                break  # None: the engine does not tell
             self.hurry.wait(0.5)
         with self.deciding:  # from here on the stop cannot be taken back
             if give_up.is_set():
@@ -138,30 +178,73 @@ class Stopper:
             self.signalled = True
             return True
 
-    def _signal_launcher(self, deadline_s: float) -> None:
-        number = self.number()
-        if number in procs.signal_sets(self.kin.root)["ignored"]:
-            # A launch under `nohup … &` has INT ignored: a signal that does nothing is not a stop.
+    def _number(self) -> int:
+        """The signal to send: the wanted one, unless this launcher ignores it or has no handler of its own for it."""
+        number, sets = self.number(), procs.signal_sets(self.kin.root)
+        # A launch under `nohup … &` has INT ignored, until the engine's HTTP server installs its handler: a signal
+        # that does nothing is not a stop, and one without a handler cuts what runs.
+        if number in sets["ignored"] or (self.serves() and number not in sets["caught"]):
             other = signal.SIGTERM if number != signal.SIGTERM else signal.SIGINT
-            self.events.add(event="signal_ignored", signal=_word(number), instead=_word(other))
-            number = int(other)
+            if other not in sets["ignored"]:
+                self.events.add(event="signal_ignored", signal=_word(number), instead=_word(other))
+                return int(other)
+        return number
+
+    def _signal_launcher(self, number: int, deadline_s: float, closes: bool) -> bool:
+        """False: it is another user's."""
         self.signalled = True
         try:
             sent = procs.send(self.kin.root, self.kin.start, self.boot, number)
         except PermissionError:
             owner = procs.user_of(self.kin.root)["user"]
             self.events.add(event="signal_denied", pid=self.kin.root, user=owner)
-            return
+            return False
         self.events.add(
-            event="signal", signal=_word(number), pid=self.kin.root, sent=sent, deadline_s=deadline_s
+            event="signal",
+            signal=_word(number),
+            pid=self.kin.root,
+            sent=sent,
+            deadline_s=deadline_s,
+            closes=closes,
         )
-        until = time.monotonic() + deadline_s
+        return True
+
+    def _ended_within(self, seconds: float) -> bool:
+        """Wait for the launcher's end, and tell how many connections it still answers."""
+        until, told = time.monotonic() + seconds, None  # type: float, Optional[int]
+        look_at = time.monotonic() + 0.5  # its HTTP server needs a moment to close the door
         while self._root() and time.monotonic() < until and not self.hurry.is_set():
+            if self.port and time.monotonic() >= look_at:
+                look_at = time.monotonic() + 1.0
+                count = self._open()
+                if count != told:
+                    told = count
+                    left = max(0.0, until - time.monotonic())
+                    said = "Its port is closed; %s still answered, %.0f s left." % (
+                        _many(count, "connection"),
+                        left,
+                    )
+                    self.events.add(
+                        event="draining",
+                        connections=count,
+                        left_s=round(left, 1),
+                        door="closed",
+                        sentence=said,
+                    )
             self.hurry.wait(0.1)
+        return self._root() is None
+
+    def _closed(self) -> bool:
+        return bool(self.port) and not sockets.listen_inodes(self.port).get(int(self.port or 0))
+
+    def _open(self) -> int:
+        return sockets.connections(int(self.port or 0), [row["pid"] for row in living(self.kin.members())])
+
+    def _give_up(self, drain_s: float) -> None:
+        count = self._open() if self.port and self._root() else 0
         if self._root() and not self.hurry.is_set():
-            self.events.add(
-                event="deadline", sentence="The launcher did not exit within %.0f s." % deadline_s
-            )
+            said = "%s not answered within %.0f s: given up." % (_many(count, "connection"), drain_s)
+            self.events.add(event="given_up", connections=count, drain_s=drain_s, sentence=said)
 
     def _kill_rest(self, grace_s: float) -> None:
         """KILL all that is left, children first seen or not, until none is: forks race with us."""
@@ -187,60 +270,9 @@ class Stopper:
         if killed or denied:
             self.events.add(event="killed", processes=list(killed.values()), denied=sorted(denied))
 
-    def _prove(self) -> Dict[str, Any]:
-        """{"proven", "sentence", "processes", "zombies", "port", "gpu", "took_s"}: waits SETTLE_S at most."""
-        began = time.monotonic()
-        while True:
-            proof = self._look()
-            if proof["proven"] or time.monotonic() - began > SETTLE_S:
-                return dict(proof, took_s=round(time.monotonic() - began, 1))
-            time.sleep(0.5)
 
-    def _look(self) -> Dict[str, Any]:
-        members = self.kin.members(deep=True)
-        left = [name(row) for row in living(members)]
-        zombies = [name(row) for row in members if row["state"] == "Z" and row["ppid"] != os.getpid()]
-        ever = {pid for pid, _ in self.kin.ever}
-        gpu = gpuhold.verdict(gpuhold.table(), ever, self.gpu_before)
-        port: Dict[str, Any] = {"port": self.port, "free": True, "holders": []}
-        if self.port:
-            who = sockets.holder(self.port)
-            port["free"] = not who["listening"]
-            port["holders"] = [
-                {k: row[k] for k in ("pid", "start", "user", "comm")} for row in who["processes"]
-            ]
-            port["ours"] = any(row["pid"] in {one["pid"] for one in left} for row in who["processes"])
-        said = []
-        if left:
-            said.append(
-                "still there: "
-                + ", ".join("pid %(pid)d %(title)s (%(user)s, state %(state)s)" % p for p in left[:8])
-            )
-        if not port["free"]:
-            names = ["pid %(pid)d (%(user)s)" % one for one in port["holders"]] or [
-                "a process that is hidden from us"
-            ]
-            said.append("port %s is held by %s" % (self.port, ", ".join(names)))
-        if gpu["state"] in ("held", "unproven", "free"):
-            said.append(gpu["sentence"].rstrip("."))
-        for one in zombies:
-            said.append(
-                "zombie pid %d waits for its parent %d (%s) and holds nothing"
-                % (one["pid"], one["parent"]["pid"], one["parent"]["comm"])
-            )
-        # Another program on the port is not a process of the run that is left: it is named, and the stop is proven.
-        proven = (
-            not left and gpu["state"] in ("free", "none") and (port["free"] or not port.get("ours", False))
-        )
-        head = "Nothing of the run is left" if proven else "The stop is not proven"
-        return {
-            "proven": proven,
-            "sentence": head + (": " + "; ".join(said) if said else "") + ".",
-            "processes": left,
-            "zombies": zombies,
-            "port": port,
-            "gpu": gpu,
-        }
+def _many(count: int, what: str) -> str:
+    return "%d %s%s" % (count, what, "" if count == 1 else "s")
 
 
 def _word(number: int) -> str:

@@ -8,82 +8,20 @@ who and since when. Nothing loops: forward once, back at most once, and then eve
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import os
 import shutil
 import socket
 import threading
-import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import httpask, journal, procs, runstore, warm
+from specdash.host.remote import journal, runstore
+from specdash.host.remote.switchstate import PLAN, lock_id, progress
+from specdash.host.remote.switchsteps import Aborted, StepFailed, Steps, numbers
 from specdash.host.remote.wire import CallError
 
-PLAN, STATE, ABORT, ANSWER = "plan.json", "state.jsonl", "abort", "answer"
-POLL_S = 0.3
 
-
-class Aborted(Exception):
-    """The operator took it back before anything was stopped."""
-
-
-class StepFailed(Exception):
-    """`sentence` says why; the switch goes back (or ends, when it is going back already)."""
-
-
-def lock_id(base: str) -> str:
-    return hashlib.sha256(os.fsencode(os.path.abspath(base))).hexdigest()[:24]
-
-
-def progress(folder: str) -> Dict[str, Any]:
-    """state.jsonl folded: {"direction": forward | back, "done": [steps], "why", "before", "end", "asked_stop", …}."""
-    out: Dict[str, Any] = {"direction": "forward", "done": [], "steps": [], "end": None, "question": None}
-    for record in journal.parse(procs.read_bytes(folders.path(folder, STATE), 8 << 20) or b""):
-        kind = record.get("event")
-        if kind == "step":
-            out["steps"] = [one for one in out["steps"] if one["step"] != record["step"]] + [record]
-            if record["status"] == "done":
-                out["done"].append(record["step"])
-        elif kind == "back":
-            out.update(direction="back", why=record.get("why"))
-        elif kind == "before":
-            out["before"] = record.get("pulse")
-        elif kind == "question":
-            out["question"] = record
-        elif kind == "answer":
-            out["question"] = None
-        elif kind == "end":
-            out["end"] = record
-        elif kind == "begun":
-            out.setdefault("began", record)
-    return out
-
-
-class Switcher:
-    def __init__(self, folder: str, plan: Dict[str, Any]) -> None:
-        self.folder = folder
-        self.plan = plan
-        self.base = str(plan["base"])
-        self.a, self.b, self.restore = str(plan["a"]), str(plan["b"]), str(plan["restore"])
-        self.rules: Any = importlib.import_module(str(plan["pulse_rules"]))
-        self.state = journal.Journal(folders.path(folder, STATE), 64 << 20, sync=True)
-        self.step_name = ""
-        self.beside = bool(plan.get("side_by_side"))
-        """B is launched and judged first, A is stopped last."""
-
-    # -- what it writes and hears
-
-    def say(self, step: str, status: str, sentence: str, **more: Any) -> None:
-        self.step_name = step
-        self.state.add(event="step", step=step, status=status, sentence=sentence, **more)
-
-    def told(self, name: str) -> Optional[str]:
-        """An operator's word, kept as a file so that it outlives the one who was told: "abort", "answer"."""
-        raw = procs.read_bytes(folders.path(self.folder, name), 4096)
-        return None if raw is None else raw.decode("utf-8", "replace").strip()
-
+class Switcher(Steps):
     def serve(self, lock: socket.socket) -> None:
         """Answers who asks for the lock; in a thread of its own."""
         while True:
@@ -103,8 +41,6 @@ class Switcher:
             "step": self.step_name,
             "pid": os.getpid(),
         }
-
-    # -- the steps
 
     def run(self) -> str:
         """To the end, from wherever state.jsonl says. Returns the word of the end."""
@@ -188,233 +124,6 @@ class Switcher:
             "rolled_back", "%s serves on, it was never stopped. Why: %s" % (self.title(self.a), why)
         )
 
-    def warm(self, what: Dict[str, Any]) -> None:
-        """B's files into the page cache while A serves. It can only help: what goes wrong is told and passed over."""
-        rate = float(what.get("bytes_s") or 200e6)
-        self.say(
-            "warm",
-            "running",
-            "Reading the next server's files into the page cache, at most %.0f MB/s." % (rate / 1e6),
-        )
-        room, weight = warm.available(), warm.weigh(what["folders"])
-        if room is not None and weight["bytes"] + warm.SPARE > room:
-            said = "%.1f GB are to be read and %.1f GB of memory are available: left out."
-            self.say("warm", "skipped", said % (weight["bytes"] / 1e9, room / 1e9))
-            return
-        done, why = warm.read(
-            what["folders"],
-            rate,
-            lambda: self.told(ABORT) is not None,
-            lambda n: self.say("warm", "running", "%.1f of %.1f GB." % (n / 1e9, weight["bytes"] / 1e9)),
-        )
-        if self.told(ABORT) is not None:
-            raise Aborted("Taken back before anything was stopped.")
-        self.say(
-            "warm",
-            "skipped" if why else "done",
-            "%.1f GB read%s." % (done / 1e9, ", then " + why if why else ""),
-        )
-
-    def measure(self) -> Optional[Dict[str, Any]]:
-        """A pulse of A while it still serves, when nobody uses it: the fair thing to compare B with."""
-        found = self.record(self.a)
-        if not found or found["phase"] != "ready":
-            self.say("measure", "skipped", "The present server is not ready; it is not measured.")
-            return None
-        self.say("measure", "running", "Pulse of the present server, to compare with.")
-        passes = self.passes(found, lambda: self.told(ABORT) is not None)
-        if self.told(ABORT) is not None:
-            raise Aborted("Taken back before anything was stopped.")
-        result = self.rules.together(passes)
-        if not result["ok"]:
-            self.say(
-                "measure", "skipped", "The present server does not answer the pulse: %s." % result["problem"]
-            )
-            return None
-        self.state.add(event="before", pulse=result, run=self.a)
-        self.say("measure", "done", _numbers(result), pulse=result)
-        return dict(result)
-
-    def stop(self, run_id: str, step: str, drain_s: float, abortable: bool) -> None:
-        found = self.record(run_id)
-        if found is None or found["phase"] in ("created", "failed") or found.get("ended"):
-            self.say(step, "done", "It had ended already.")
-            return
-        if abortable and self.told(ABORT) is not None and found["alive"] and not found.get("stop_asked"):
-            raise Aborted("Taken back before anything was stopped.")
-        began = procs.boot_now()
-        self.say(step, "running", "Stopping %s." % self.title(run_id))
-        reply = runstore.command(
-            self.base,
-            run_id,
-            {
-                "cmd": "stop",
-                "drain_s": drain_s,
-                "deadline_s": self.plan.get("deadline_s", 60),
-                "by": self.plan.get("by"),
-            },
-        )
-        if reply.get("ended"):
-            self.say(step, "done", str(reply.get("sentence")))
-            return
-        if reply.get("already"):
-            began = float((reply.get("asked") or {}).get("boot_s") or 0.0)
-        tried_abort = False
-        while True:
-            proof = None
-            for event in journal.parse(
-                procs.read_bytes(os.path.join(runstore.folder_of(self.base, run_id), folders.EVENTS), 4 << 20)
-                or b""
-            ):
-                if event.get("event") in ("stopped", "stop_failed") and float(event["boot_s"]) >= began:
-                    proof = event.get("proof") or {
-                        "proven": False,
-                        "processes": ["?"],
-                        "sentence": event.get("sentence"),
-                    }
-            if proof is not None:
-                break
-            found = self.record(run_id)
-            if found is None or found.get("ended"):
-                proof = {"proven": True, "sentence": "No process of it is left.", "processes": []}
-                break
-            if not found["supervisor_alive"]:
-                runstore.command(
-                    self.base, run_id, {"cmd": "stop", "deadline_s": 10, "by": self.plan.get("by")}
-                )
-            if abortable and not tried_abort and self.told(ABORT) is not None:
-                tried_abort = True
-                if runstore.command(self.base, run_id, {"cmd": "abort", "by": self.plan.get("by")}).get("ok"):
-                    raise Aborted("Taken back while it drained: %s serves on." % self.title(run_id))
-            time.sleep(POLL_S)
-        if proof["processes"]:
-            raise StepFailed("The stop of %s is not proven: %s" % (self.title(run_id), proof["sentence"]))
-        self.say(step, "done", str(proof["sentence"]), proof=proof)
-
-    def launch(self, run_id: str, step: str) -> None:
-        if self.told(ABORT) is not None and step == "launch":
-            raise StepFailed("Taken back by the operator%s." % ("" if self.beside else " after the stop"))
-        self.say(step, "running", "Starting %s." % self.title(run_id))
-        try:
-            found = runstore.begin(runstore.folder_of(self.base, run_id))
-        except CallError as error:
-            raise StepFailed(error.sentence) from None
-        if found["phase"] == "failed":
-            raise StepFailed(str(found.get("sentence")))
-        self.say(step, "done", "Started as pid %s." % found.get("pid"), run=run_id)
-
-    def ready(self, run_id: str, step: str, back_on_abort: bool) -> None:
-        self.say(step, "running", "%s is loading." % self.title(run_id), run=run_id)
-        limit = self.plan.get("ready_s")
-        until = None if not limit else time.monotonic() + float(limit)
-        while True:
-            found = self.record(run_id) or {}
-            if found.get("phase") == "ready":
-                took = float(found["ready_boot_s"]) - float(found["started_boot_s"])
-                self.say(
-                    step,
-                    "done",
-                    "Ready after %.0f s: a real generation came back." % took,
-                    took_s=round(took, 1),
-                )
-                return
-            self.must_live(found, "before it was ready")
-            if found.get("bind_failed"):
-                raise StepFailed(str(found.get("sentence")))
-            if back_on_abort and self.told(ABORT) is not None:
-                raise StepFailed("Taken back by the operator while it loaded.")
-            if until is not None and time.monotonic() > until:
-                raise StepFailed("It was not ready within %.0f s." % float(limit or 0))
-            time.sleep(POLL_S)
-
-    def must_live(self, found: Dict[str, Any], when: str) -> None:
-        if found.get("phase") in ("exited", "failed", None) or found.get("alive") is False:
-            until = time.monotonic() + 3.0
-            while found.get("phase") not in ("exited", "failed") and time.monotonic() < until:
-                time.sleep(0.1)  # dead a moment ago: its supervisor is about to write how it ended
-                found = self.record(str(found.get("id") or self.b)) or found
-            if found.get("exit_signal") is not None:
-                how = "was ended by signal %s" % found["exit_signal"]
-            elif found.get("exit_code") is None:
-                how = "ended, how is not known,"
-            else:
-                how = "exited with code %s" % found.get("exit_code")
-            raise StepFailed("%s %s %s." % (self.title(str(found.get("id") or self.b)), how, when))
-
-    def passes(self, found: Dict[str, Any], give_up: Callable[[], bool]) -> List[Dict[str, Any]]:
-        auth = (
-            (procs.read_bytes(os.path.join(str(found["folder"]), "auth"), 65536) or b"")
-            .decode("utf-8", "replace")
-            .strip()
-        )
-        done: List[Dict[str, Any]] = []
-        while self.rules.more(done, str(found.get("algorithm") or "")):
-            answers = []
-            for request in self.rules.requests(auth):
-                if give_up():
-                    break
-                answers.append(httpask.ask(found["http"], request, self.rules.TIMEOUT_S))
-            done.append(self.rules.read(answers))
-            if not done[-1]["ok"]:
-                break
-        return done
-
-    def pulse(self, run_id: str, step: str, before: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-        found = self.record(run_id) or {}
-        self.say(step, "running", "Pulse on fixed prompts.")
-        if int(found.get("node_rank") or 0) > 0:
-            self.say(step, "skipped", "This rank does not answer requests; rank 0 is judged.")
-            return {"decision": "keep", "sentence": ""}
-        gone = lambda: not (self.record(run_id) or {}).get("alive")  # noqa: E731
-        passes = self.passes(found, gone)
-        self.must_live(self.record(run_id) or {}, "during the pulse")
-        verdict: Dict[str, Any] = self.rules.judge(passes, str(found.get("algorithm") or ""), before)
-        self.state.add(event="pulse", run=run_id, passes=passes, verdict=verdict)
-        if verdict["decision"] == "roll_back":
-            raise StepFailed(str(verdict["sentence"]))
-        self.say(step, "done", str(verdict["sentence"]), pulse=verdict["pulse"], decision=verdict["decision"])
-        return verdict
-
-    def decide(self, verdict: Dict[str, Any]) -> None:
-        """Slower than A: the operator's rule, or the operator. Nobody there: it stays, for it works."""
-        if verdict["decision"] != "ask":
-            return
-        rule = str(self.plan.get("on_slower") or "ask")
-        if rule == "ask":
-            hold = float(self.plan.get("hold_s") or 600)
-            self.state.add(
-                event="question", sentence="%s Keep it or roll back?" % verdict["sentence"], hold_s=hold
-            )
-            until = time.monotonic() + hold
-            while time.monotonic() < until:
-                word = self.told(ANSWER)
-                if word in ("keep", "roll_back"):
-                    rule = word
-                    break
-                if self.told(ABORT) is not None:
-                    rule = "roll_back"
-                    break
-                self.must_live(self.record(self.b) or {}, "while it waited for an answer")
-                time.sleep(POLL_S)
-            self.state.add(event="answer", answer=rule)
-        if rule == "roll_back":
-            raise StepFailed("Rolled back as asked: %s" % verdict["sentence"])
-
-    def watch(self) -> None:
-        """B has to live through its first minutes."""
-        seconds = float(self.plan.get("settle_s") or 0)
-        found = self.record(self.b) or {}
-        left = float(found.get("ready_boot_s") or 0) + seconds - procs.boot_now()
-        self.say("watch", "running", "It has to live through its first %.0f s." % seconds)
-        until = time.monotonic() + left
-        while time.monotonic() < until:
-            self.must_live(self.record(self.b) or {}, "within its first minutes")
-            if self.told(ABORT) is not None:
-                raise StepFailed("Taken back by the operator.")
-            time.sleep(POLL_S)
-        self.must_live(self.record(self.b) or {}, "within its first minutes")
-        self.say("watch", "done", "It lives.")
-
     def back(self, why: str) -> str:
         """A again, exactly as it was: command, environment, working directory, port."""
         if self.beside and self.a_untouched():
@@ -430,7 +139,7 @@ class Switcher:
             self.state.add(event="pulse", run=self.restore, passes=[result])
             if not result["ok"]:
                 raise StepFailed("It came back but does not answer the pulse: %s." % result["problem"])
-            self.say("rollback_pulse", "done", _numbers(result), pulse=result)
+            self.say("rollback_pulse", "done", numbers(result), pulse=result)
         self.say("rollback", "done", "%s serves again." % self.title(self.a))
         return self.end(
             "rolled_back", "%s serves again as run %s. Why: %s" % (self.title(self.a), self.restore, why)
@@ -448,18 +157,6 @@ class Switcher:
             serves = self.b
         self.state.add(event="end", final=word, sentence=sentence, serves=serves)
         return word
-
-    def record(self, run_id: str) -> Optional[Dict[str, Any]]:
-        return runstore.record(runstore.folder_of(self.base, run_id))
-
-    def title(self, run_id: str) -> str:
-        return str(self.plan.get("names", {}).get(run_id) or run_id)
-
-
-def _numbers(result: Dict[str, Any]) -> str:
-    speed, length = result.get("tok_s"), result.get("accept_length")
-    said = "%s tok/s, one stream" % ("-" if speed is None else "%.1f" % speed)
-    return said + ("" if length is None else ", accept length %.2f" % length) + "."
 
 
 def main(folder: str) -> int:

@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import journal, procs, runstore, switcher, warm
+from specdash.host.remote import journal, procs, runstore, switchstate, warm
 from specdash.host.remote.kin import MARK
 from specdash.host.remote.wire import CallError
 
@@ -21,7 +21,7 @@ def folder_of(base: str, ident: str) -> str:
 
 def holder(base: str) -> Optional[Dict[str, Any]]:
     """The switch that runs now: {"id", "by", "since_unix", "title", "step", "pid"}; None: none does."""
-    return folders.ask("switch", switcher.lock_id(base), {"cmd": "status"})
+    return folders.ask("switch", switchstate.lock_id(base), {"cmd": "status"})
 
 
 def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str, bytes]) -> Dict[str, Any]:
@@ -33,7 +33,7 @@ def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str
     folder = folder_of(base, str(plan.get("id") or ""))
     base = os.path.abspath(os.path.expanduser(base))
     _only_one(base, str(plan["id"]))
-    if journal.load(folders.path(folder, switcher.PLAN)) is None:
+    if journal.load(folders.path(folder, switchstate.PLAN)) is None:
         a = runstore.record(runstore.folder_of(base, str(plan["a"])))
         if a is None or not a["alive"]:
             raise CallError(
@@ -52,7 +52,7 @@ def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str
             _prepare_way_back(base, a, str(plan["restore"]), files["supervisor.pyz"])
             journal.put(folders.path(folder, folders.PYZ), files["supervisor.pyz"])
             journal.save(
-                folders.path(folder, switcher.PLAN), dict(plan, base=base, created_unix=round(time.time(), 3))
+                folders.path(folder, switchstate.PLAN), dict(plan, base=base, created_unix=round(time.time(), 3))
             )
         except (CallError, OSError):
             for name in (str(run.get("id")), str(plan["restore"])):
@@ -127,7 +127,7 @@ def _only_one(base: str, ident: str) -> None:
 def resume(base: str, ident: str) -> Dict[str, Any]:
     """Start a switcher for a switch that has none (new, or the old one was killed), and wait until it is there."""
     folder = folder_of(base, ident)
-    if journal.load(folders.path(folder, switcher.PLAN)) is None:
+    if journal.load(folders.path(folder, switchstate.PLAN)) is None:
         raise CallError(
             "not_found", "There is no switch %s on this host." % ident, "See `specdash switch --list`."
         )
@@ -154,8 +154,8 @@ def status(base: str, ident: str) -> Dict[str, Any]:
     """{"id", "plan", "alive", "direction", "steps", "why", "question", "end"} of one switch."""
     folder = folder_of(base, ident)
     busy = holder(base)
-    said = switcher.progress(folder)
-    plan = journal.load(folders.path(folder, switcher.PLAN)) or {}
+    said = switchstate.progress(folder)
+    plan = journal.load(folders.path(folder, switchstate.PLAN)) or {}
     return dict(said, id=ident, plan=plan, alive=bool(busy and busy.get("id") == ident), folder=folder)
 
 
@@ -173,14 +173,14 @@ def listing(base: str, limit: int = 20) -> List[Dict[str, Any]]:
 def tell(base: str, ident: str, name: str, word: str) -> Dict[str, Any]:
     """Abort or answer: kept as a file, so that a switcher that has to be started anew knows of it too."""
     folder = folder_of(base, ident)
-    if journal.load(folders.path(folder, switcher.PLAN)) is None:
+    if journal.load(folders.path(folder, switchstate.PLAN)) is None:
         raise CallError(
             "not_found", "There is no switch %s on this host." % ident, "See `specdash switch --list`."
         )
     found = status(base, ident)
     if found["end"] is not None:
         raise CallError("gone", "That switch has ended: %s" % found["end"].get("sentence"), "")
-    if name == switcher.ABORT and found["direction"] == "back":
+    if name == switchstate.ABORT and found["direction"] == "back":
         raise CallError("busy", "It is going back already.", "Follow it to its end.")
     journal.put(folders.path(folder, name), word.encode("utf-8") + b"\n")
     return resume(base, ident)
@@ -196,7 +196,7 @@ def _read(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     """{base, id, position} → `status` with "records" since `position` and the new "position"."""
     base, ident = runstore.base_of(params), str(params.get("id") or "")
     found = status(base, ident)  # first the status: an end that it tells is in the records too
-    path = folders.path(folder_of(base, ident), switcher.STATE)
+    path = folders.path(folder_of(base, ident), switchstate.STATE)
     records, position = journal.read(path, params.get("position"))
     return dict(found, records=records, position=position)
 
@@ -214,7 +214,7 @@ def _resume(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
 
 def _abort(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     return tell(
-        runstore.base_of(params), str(params.get("id") or ""), switcher.ABORT, str(params.get("by") or "?")
+        runstore.base_of(params), str(params.get("id") or ""), switchstate.ABORT, str(params.get("by") or "?")
     )
 
 
@@ -222,7 +222,7 @@ def _answer(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     word = str(params.get("answer") or "")
     if word not in ("keep", "roll_back"):
         raise CallError("bad_call", "The answer is keep or roll_back.", "")
-    return tell(runstore.base_of(params), str(params.get("id") or ""), switcher.ANSWER, word)
+    return tell(runstore.base_of(params), str(params.get("id") or ""), switchstate.ANSWER, word)
 
 
 def _weigh(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
