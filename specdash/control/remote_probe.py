@@ -55,6 +55,17 @@ class FolderTree:
                 continue
         return None
 
+    def tail(self, path: str, size: int) -> bytes | None:
+        """The last `size` bytes of a file, or None when there is none."""
+        for full in self._places(path):
+            try:
+                with open(full, "rb", buffering=0) as file:
+                    file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+                    return file.read(size)
+            except OSError:
+                continue
+        return None
+
     def list(self, folder: str) -> builtins.list[str]:
         names: dict[str, None] = {}
         for full in self._places(folder):

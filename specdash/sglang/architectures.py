@@ -18,6 +18,8 @@ MODELS = "sglang/srt/models"
 EAGLE3_METHOD = "set_eagle3_layers_to_capture"
 DFLASH_METHOD = "set_dflash_layers_to_capture"
 DSPARK_METHOD = "set_dspark_layers_to_capture"
+NEAR_END = 2048
+"""Bytes before the end of a file in which its EntryClass mostly is: all models together are 10 MB."""
 _MARK = b"\nEntryClass"
 _NAME = rb"(?!(?:None|True|False)\b)[A-Z]\w*"
 _PLAIN = re.compile(
@@ -55,7 +57,9 @@ def read(tree: Tree, source: Optional[Source] = None) -> Architectures:
         if not name.endswith(".py"):
             continue
         path = "{}/{}".format(MODELS, name)
-        data = source.bytes(path)
+        data = source.end(path, NEAR_END)
+        if data is not None and _MARK not in data:
+            data = source.bytes(path)
         if data is None:
             unread.append(Unread(path, "the file cannot be read"))
             continue

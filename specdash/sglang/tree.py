@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
 MAX_SOURCE_BYTES = 4_000_000
 """A source file above this is not read; the largest in SGLang 0.5.x has 0.5 MB."""
@@ -61,6 +61,13 @@ class Source:
         if path not in self._raw:
             self._raw[path] = self.tree.read(path)
         return self._raw[path]
+
+    def end(self, path: str, size: int) -> Optional[bytes]:
+        """The last `size` bytes at least, where the tree can read only those; else the whole file."""
+        tail: Optional[Callable[[str, int], Optional[bytes]]] = getattr(self.tree, "tail", None)
+        if tail is None or path in self._raw:
+            return self.bytes(path)
+        return tail(path, size)
 
     def module(self, path: str) -> Tuple[Optional[ast.Module], str]:
         """(module, "") or (None, why not); why is "" too when the file is simply not there."""
