@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Iterator, Mapping
 
+from specdash.check.states import Finding, State
 from specdash.config.thresholds import CheckSettings, Rule, rule
 from specdash.monitor.alarms import NO_GPUS
 from specdash.monitor.state import HostState, Reading, ServerState
@@ -14,33 +13,6 @@ from specdash.monitor.untrusted import number
 LEAST_MEMORY = (0.05, 0.02)
 LEAST_DISK = (5 << 30, 1 << 30)
 MOST_CLOCK_SKEW_S = 60.0
-
-
-class State(IntEnum):
-    """The Monitoring Plugins contract."""
-
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
-    UNKNOWN = 3
-
-
-_ORDER = (State.OK, State.WARNING, State.UNKNOWN, State.CRITICAL)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    state: State
-    name: str
-    """Short stable word: link, gpu, memory, disk, clock, run, health, verdict, threshold, …"""
-    sentence: str
-    evidence: tuple[str, ...] = ()
-    step: str = ""
-
-
-def worst(states: Iterable[State]) -> State:
-    """CRITICAL before UNKNOWN before WARNING before OK; OK of nothing."""
-    return max(states, key=_ORDER.index, default=State.OK)
 
 
 def of_host(host: HostState, wall_now: float | None) -> Iterator[Finding]:
@@ -67,6 +39,11 @@ def of_host(host: HostState, wall_now: float | None) -> Iterator[Finding]:
             hot = [why for why in gpu.throttle or () if "hot" in why or "hardware" in why or "brake" in why]
             if hot:
                 yield Finding(State.WARNING, "gpu", f"GPU {gpu.index} is slowed down: {', '.join(hot)}")
+    for alarm in host.alarms:
+        if alarm.key in ("gpu-fewer", "orphans"):
+            state = State.CRITICAL if alarm.severity == "critical" else State.WARNING
+            name = "gpu" if alarm.key == "gpu-fewer" else "leftovers"
+            yield Finding(state, name, alarm.sentence, step=alarm.step)
     yield from _room(host)
     told = number(host.sample.get("now_unix"))
     if told is not None and wall_now is not None and abs(told - wall_now) > MOST_CLOCK_SKEW_S:
@@ -132,7 +109,13 @@ def of_server(server: ServerState, now: float, rules: CheckSettings, name: str) 
                 f'"{found.name}" is no value of a server.',
                 step=f"Known: {', '.join(numbers)}",
             )
-        elif reading.value is not None and not reading.note.startswith("idle") and found.holds(reading.value):
+        elif reading.value is None:
+            if _should_be_told(server, found.name):
+                why = f"{name}: {found.name} is not told, so that {text} is not known"
+                yield Finding(
+                    State.UNKNOWN, "threshold", why, step="Metrics (--enable-metrics) or the log tell it."
+                )
+        elif not reading.note.startswith("idle") and found.holds(reading.value):
             sentence = f"{name}: {found.name} {reading.value:.4g} {found.operator} {found.limit:g}"
             yield Finding(
                 state, "threshold", sentence, (f"{reading.source}, window {reading.window_s or 0:.0f} s",)
@@ -145,6 +128,15 @@ def of_server(server: ServerState, now: float, rules: CheckSettings, name: str) 
     even = server.breakeven
     if even.verdict == "does_not_pay":
         yield Finding(State.WARNING, "break-even", f"{name}: {even.sentence}")
+
+
+def _should_be_told(server: ServerState, name: str) -> bool:
+    """Whether a value that is missing hides what a rule asks for: requests run, and a drafter where it is about one."""
+    running = server.numbers.running.value
+    if not running:
+        return False
+    drafts = bool(server.drafter.algorithm or server.run.algorithm)
+    return drafts if name.startswith("accept") else name in ("tok/s", "queue", "kv")
 
 
 def values(server: ServerState) -> Mapping[str, Reading[float]]:

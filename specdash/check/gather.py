@@ -6,22 +6,26 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from specdash.check import news
+from specdash.check.asking import Asker
+from specdash.check.marks import BEFORE, Mark, Marks
+from specdash.check.states import Finding, State
 from specdash.check.targets import Target
-from specdash.errors import HttpError, RemoteError
-from specdash.host.http import TcpRoute, fetch
-from specdash.host.link import HttpRequest, HttpResponse, Link
-from specdash.monitor import memory
+from specdash.errors import RemoteError
+from specdash.host.link import Link
+from specdash.monitor import foreign, memory
 from specdash.monitor.events import (
     Body,
     Event,
     GpusSampled,
     HostSampled,
     HostSeen,
-    HttpSeen,
     LinkChanged,
     LogRead,
+    ProcessesSeen,
     RunRecorded,
     RunSampled,
     RunsListed,
@@ -30,34 +34,54 @@ from specdash.monitor.events import (
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.sources import lives
 from specdash.monitor.state import FleetState, HostState, ServerState
-from specdash.monitor.untrusted import rows
-from specdash.sglang import ready
+from specdash.monitor.untrusted import rows, text
+from specdash.sglang import servers
 
 LOG_TAIL = 256 * 1024
 SAMPLES_TAIL = 64 * 1024
 EVENTS_TAIL = 256 * 1024
-HTTP_S = 3.0
-GENERATE_S = 20.0
 MOST_LIVE = 16
+ORPHAN_S = 1.0
+"""A worker whose launcher just ends is no leftover: it must be there this much later still."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """The end of a run's log as it was first read: which file, and where its last whole line ends."""
+
+    device: int
+    inode: int
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.data.rfind(b"\n") + 1
+
+    def before(self, position: int) -> bytes:
+        return self.data[max(0, position - BEFORE - self.offset) : position - self.offset]
 
 
 class Gatherer:
     """One target's state while it is looked at. `doing` says what is waited for, for the timeout's sentence."""
 
-    def __init__(self, target: Target, *, generate: bool, window_s: float, budget_s: float) -> None:
+    def __init__(
+        self, target: Target, *, generate: bool, window_s: float, ends_at: float, marks: Marks | None = None
+    ) -> None:
+        """`ends_at`: local monotonic time at which the target's time is over."""
         self.target = target
-        self.generate, self.window_s, self.budget_s = generate, window_s, budget_s
+        self.generate, self.window_s, self.ends_at = generate, window_s, ends_at
         self.name = target.host.name if target.host else target.name
         self.state: FleetState = start([(self.name, "")])
         self.doing = "starting"
         self.wall_skew_at: float | None = None
-        self.problems: list[str] = []
-        self.failed: list[str] = []
-        """Generations that did not come back as they should."""
+        self.found: list[Finding] = []
+        """What the looking itself found, beside what the state tells."""
         self.rtt_ms: float | None = None
         self.stranger = ""
         """Who serves the target's port, where it is no run of ours."""
-        self._auth: dict[str, str] = {}
+        self._marks = marks or Marks(None)
+        self._logs: dict[str, LogSeen] = {}
 
     @property
     def host(self) -> HostState:
@@ -70,6 +94,12 @@ class Gatherer:
     def server(self, run: str) -> ServerState | None:
         return self.host.servers.get(run)
 
+    def left_s(self) -> float:
+        return max(0.0, self.ends_at - time.monotonic())
+
+    def _incomplete(self, what: str, problem: RemoteError) -> None:
+        self.found.append(Finding(State.WARNING, "incomplete", f"{what}: {problem.sentence}"))
+
     async def over_link(self, link: Link) -> None:
         """The host, and every live run on it (or the target's alone)."""
         self.emit(LinkChanged("up"))
@@ -78,32 +108,39 @@ class Gatherer:
         await asyncio.gather(self._gpus(link), self._host(link), self._runs(link))
         if self.target.port is not None and not self._served():
             await self._strange_port(link)
-        runs = [run for run, server in self.host.servers.items() if self.looked_at(server)]
-        await asyncio.gather(*(self._run(link, run) for run in runs[:MOST_LIVE]))
+        runs = [run for run, server in self.host.servers.items() if self.looked_at(server)][:MOST_LIVE]
+        asker = Asker(self, link)
+        await asyncio.gather(self._leftovers(link), *(self._run(link, asker, run) for run in runs))
         self.emit(Tick())
-        if self.window_s > 0 and any(self._moves(run) for run in runs):
+        if self.window_s > 0 and any(self.moves(run) for run in runs):
             self.doing = f"watching for {self.window_s:g} s"
             await asyncio.sleep(self.window_s)
-            await asyncio.gather(*(self._again(link, run) for run in runs[:MOST_LIVE] if self._moves(run)))
+            await asyncio.gather(*(self._again(link, asker, run) for run in runs if self.moves(run)))
             self.emit(Tick())
-        if self.generate:
-            await self._generations(link, runs[:MOST_LIVE])
-        self.emit(Tick())
+        await self._end(link, asker, runs)
 
     async def straight(self) -> None:
         """A port asked from here, with no link: HTTP is all there is."""
         run = self.target.name
+        asker = Asker(self, None)
         self.emit(LinkChanged("up"))
         self.emit(RunsListed((self._record(run),)))
-        await self._http(None, run)
+        await asker.look(run)
         self.emit(Tick())
-        if self.window_s > 0 and self._moves(run):
+        if self.window_s > 0 and self.moves(run):
             self.doing = f"watching for {self.window_s:g} s"
             await asyncio.sleep(self.window_s)
-            await self._http(None, run, again=True)
+            await asker.look(run, again=True)
+            self.emit(Tick())
+        await self._end(None, asker, [run])
+
+    async def _end(self, link: Link | None, asker: Asker, runs: list[str]) -> None:
         if self.generate:
-            await self._generations(None, [run])
+            for run in runs:
+                await asker.generate(run)
         self.emit(Tick())
+        for run in runs:
+            await self._news(link, run)
 
     def _record(self, run: str, **more: Any) -> dict[str, Any]:
         http = {"host": self.target.address, "port": self.target.port, "tls": self.target.tls}
@@ -111,27 +148,42 @@ class Gatherer:
 
     async def _gpus(self, link: Link) -> None:
         try:
-            table = await link.call(
-                "gpu.static", {"wait_s": min(8.0, self.budget_s / 2)}, timeout=self.budget_s
-            )
+            left = self.left_s()
+            table = await link.call("gpu.static", {"wait_s": min(8.0, left / 2)}, timeout=left)
         except RemoteError as problem:
-            self.problems.append(f"GPUs: {problem.sentence}")
+            self._incomplete("GPUs", problem)
         else:
             self.emit(GpusSampled(table))
 
     async def _host(self, link: Link) -> None:
         params = {"run_root": self.target.host.run_root} if self.target.host else {}
-        stream = link.sample("host", 5.0, params)
-        async for table in stream:
+        async for table in link.sample("host", 5.0, params):
             self.emit(HostSampled(table))
             self.wall_skew_at = time.time()
             break
 
+    async def _leftovers(self, link: Link) -> None:
+        """SGLang workers without a launcher: looked at twice, where the first look finds any."""
+        if self.target.kind != "host":
+            return
+        try:
+            async for table in link.sample("procs", ORPHAN_S, {"words": list(servers.WORDS)}):
+                again = bool(self.host.processes)
+                self.emit(ProcessesSeen(table))
+                here = dict(self.host.processes)
+                here["seen_before"] = tuple(
+                    (r.get("pid"), r.get("start")) for r in rows(table.get("processes"))
+                )
+                if again or not foreign.orphans(replace(self.host, processes=here)):
+                    break
+        except RemoteError as problem:
+            self._incomplete("processes", problem)
+
     async def _runs(self, link: Link) -> None:
         try:
-            listed = await link.call("runs.list", {"base": link.hello.get("base", "")}, timeout=self.budget_s)
+            listed = await link.call("runs.list", {"base": link.hello.get("base", "")}, timeout=self.left_s())
         except RemoteError as problem:
-            self.problems.append(f"runs: {problem.sentence}")
+            self._incomplete("runs", problem)
             return
         records = rows(listed.get("runs"))
         live = [record for record in records if lives(record)]
@@ -157,11 +209,11 @@ class Gatherer:
         run = f"port {self.target.port}"
         try:
             holder, listed = await asyncio.gather(
-                link.call("procs.listeners", {"port": self.target.port}, timeout=self.budget_s),
-                link.call("procs.list", {}, timeout=self.budget_s),
+                link.call("procs.listeners", {"port": self.target.port}, timeout=self.left_s()),
+                link.call("procs.list", {}, timeout=self.left_s()),
             )
         except RemoteError as problem:
-            self.problems.append(f"processes: {problem.sentence}")
+            self._incomplete("processes", problem)
             holder, listed = {}, {}
         pids = {row.get("pid") for row in rows(holder.get("processes"))}
         here = self.target.address in ("127.0.0.1", "::1", "localhost")
@@ -181,7 +233,7 @@ class Gatherer:
         if tree:
             self.emit(RunSampled(({"tree": tree},)), run)
 
-    async def _run(self, link: Link, run: str) -> None:
+    async def _run(self, link: Link, asker: Asker, run: str) -> None:
         """A run's newest evidence: records, samples, the end of its log, and its port."""
         server = self.server(run)
         if server is None:
@@ -189,45 +241,59 @@ class Gatherer:
         self.doing = f"reading {run}"
         if server.run.folder:
             folder = server.run.folder
-            _, events = await self._tail(link, f"{folder}/events.jsonl", EVENTS_TAIL)
-            _, samples = await self._tail(link, f"{folder}/samples.jsonl", SAMPLES_TAIL)
+            (_, events), (_, samples), _ = await asyncio.gather(
+                self.tail(link, f"{folder}/events.jsonl", EVENTS_TAIL),
+                self.tail(link, f"{folder}/samples.jsonl", SAMPLES_TAIL),
+                self._first_log(link, run),
+            )
             self.emit(RunRecorded(json_lines(events)), run)
             self.emit(RunSampled(json_lines(samples)), run)
-            await self._log(link, run)
+            if run in self._logs:
+                self._log_read(run, self._logs[run].offset, self._logs[run].data)
+        server = self.server(run) or server
         if server.status.alive is not False and server.run.http_port is not None and not server.run.node_rank:
-            await self._http(link, run)
+            await asker.look(run)
 
-    async def _tail(self, link: Link, path: str, limit: int) -> tuple[int, bytes]:
-        """(offset, the last `limit` bytes) of a file; nothing when it cannot be read."""
+    async def tail(self, link: Link, path: str, limit: int) -> tuple[Mapping[str, Any], bytes]:
+        """(facts, the last `limit` bytes) of a file; nothing when it cannot be read."""
         try:
             got = await link.call(
-                "file.read", {"path": path, "offset": -limit, "max_bytes": limit}, timeout=self.budget_s
+                "file.read", {"path": path, "offset": -limit, "max_bytes": limit}, timeout=self.left_s()
             )
         except RemoteError:
-            return 0, b""
-        return int(got.get("offset", 0)), bytes(got.get("blob", b""))
+            return {}, b""
+        return got, bytes(got.get("blob", b""))
 
-    async def _log(self, link: Link, run: str) -> None:
+    async def _first_log(self, link: Link, run: str) -> None:
         server = self.server(run)
         if server is None or not server.run.log_path:
             return
-        seen = server.log.read
-        if not seen:
-            offset, data = await self._tail(link, server.run.log_path, LOG_TAIL)
-            if offset:  # begins in the middle of a line
-                cut = data.find(b"\n") + 1
-                offset, data = offset + cut, data[cut:]
-        else:
-            try:
-                params = {"path": server.run.log_path, "offset": seen, "max_bytes": LOG_TAIL}
-                got = await link.call("file.read", params, timeout=self.budget_s)
-            except RemoteError:
-                return
-            offset, data = seen, bytes(got.get("blob", b""))
+        facts, data = await self.tail(link, server.run.log_path, LOG_TAIL)
+        if not facts:
+            return
+        offset = int(facts.get("offset", 0))
+        if offset:  # begins in the middle of a line
+            cut = data.find(b"\n") + 1
+            offset, data = offset + cut, data[cut:]
+        self._logs[run] = LogSeen(int(facts.get("device", 0)), int(facts.get("inode", 0)), offset, data)
+
+    def _log_read(self, run: str, offset: int, data: bytes) -> None:
         if data:
             self.emit(LogRead(offset, data, offset + len(data)), run)
 
-    def _moves(self, run: str) -> bool:
+    async def _more_log(self, link: Link, run: str) -> None:
+        server = self.server(run)
+        if server is None or not server.run.log_path or run not in self._logs:
+            return
+        seen = server.log.read
+        params = {"path": server.run.log_path, "offset": seen, "max_bytes": LOG_TAIL}
+        try:
+            got = await link.call("file.read", params, timeout=self.left_s())
+        except RemoteError:
+            return
+        self._log_read(run, seen, bytes(got.get("blob", b"")))
+
+    def moves(self, run: str) -> bool:
         """Whether requests run, so that a second look tells whether tokens move."""
         server = self.server(run)
         if server is None or server.status.alive is False:
@@ -237,116 +303,49 @@ class Gatherer:
             return counts[-1].running > 0
         return server.numbers.idle is False
 
-    async def _again(self, link: Link, run: str) -> None:
+    async def _again(self, link: Link, asker: Asker, run: str) -> None:
         server = self.server(run)
         if server is not None and server.run.folder:
-            _, samples = await self._tail(link, f"{server.run.folder}/samples.jsonl", 8192)
+            _, samples = await self.tail(link, f"{server.run.folder}/samples.jsonl", 8192)
             newest = [s for s in json_lines(samples) if s not in server.samples]
             self.emit(RunSampled(tuple(newest)), run)
-            await self._log(link, run)
-        await self._http(link, run, again=True)
+            await self._more_log(link, run)
+        await asker.look(run, again=True)
 
-    async def _http(self, link: Link | None, run: str, again: bool = False) -> None:
-        """Cheap questions only: /ready or /model_info, then counters. Nothing that generates."""
-        self.doing = f"asking port {self._port(run)}"
-        if not again:
-            answer = await self._ask(link, run, "ready", "/ready")
-            if answer is None:
-                return
-            if answer.status == 404 or answer.status in (401, 403):
-                answer = await self._first(link, run, "model_info", ("/model_info", "/get_model_info"))
-            if answer is not None and answer.status == 503:
-                return
-        metrics = await self._ask(link, run, "metrics", "/metrics") if self._metrics(run, again) else None
-        if metrics is None or metrics.status != 200:
-            await self._first(link, run, "loads", ("/v1/loads", "/get_load"))
-
-    def _metrics(self, run: str, again: bool) -> bool:
-        """Whether to ask for metrics: not of a run that was launched without them."""
+    async def _news(self, link: Link | None, run: str) -> None:
+        """What the last check of this command line has not seen; and a mark for the next one."""
         server = self.server(run)
-        if server is None:
-            return False
-        if again:
-            return memory.of(server).metrics_at is not None
-        return not server.run.argv or "--enable-metrics" in server.run.argv
+        if server is None or server.verdict.kind in ("dead", "stopped"):
+            return
+        where = text(self.host.facts.get("machine_id")) or self.name
+        key = f"{where}/{run}/{self.target.address}:{server.run.http_port}"
+        now, old, seen = news.now_unix(), self._marks.get(key), self._logs.get(run)
+        name = server.run.profile or run
+        if (
+            old is not None
+            and seen is not None
+            and link is not None
+            and old.same_file(seen.device, seen.inode)
+        ):
+            data, left_out = await self._since(link, server, old, seen)
+            self.found += news.log_news(old, now, data, left_out, name)
+        if old is not None:
+            self.found += news.still(server, old, now, name)
+        newest = next((c for c in reversed(memory.of(server).counts) if c.running is not None), None)
+        mark = Mark(now, running=newest.running if newest else None, tokens=newest.tokens if newest else None)
+        if seen is not None:
+            before = seen.before(seen.end).hex()
+            mark = replace(mark, device=seen.device, inode=seen.inode, offset=seen.end, before=before)
+        self._marks.put(key, mark)
 
-    def _port(self, run: str) -> int:
-        server = self.server(run)
-        return (server.run.http_port if server else None) or self.target.port or 0
-
-    async def _first(
-        self, link: Link | None, run: str, endpoint: str, paths: tuple[str, ...]
-    ) -> HttpResponse | None:
-        """The first spelling that this version has."""
-        answer = None
-        for path in paths:
-            answer = await self._ask(link, run, endpoint, path)
-            if answer is None or answer.status != 404:
-                break
-        return answer
-
-    async def _ask(
-        self,
-        link: Link | None,
-        run: str,
-        endpoint: str,
-        path: str,
-        method: str = "GET",
-        body: bytes | None = None,
-    ) -> HttpResponse | None:
-        server = self.server(run)
-        facts = server.run if server else None
-        request = HttpRequest(
-            method,
-            path,
-            self._port(run),
-            facts.http_host if facts else self.target.address,
-            await self._headers(link, run),
-            body,
-            facts.http_tls if facts else self.target.tls,
-        )
-        limit = min(GENERATE_S if endpoint == "generate" else HTTP_S, self.budget_s)
-        began = time.monotonic()
-        try:
-            if link is None:
-                answer = await fetch(TcpRoute(), request, limit)
-            else:
-                answer = await link.http(request, timeout=limit)
-        except (HttpError, RemoteError, TimeoutError) as problem:
-            word = str(getattr(problem, "word", "") or getattr(problem, "code", "") or "timeout")
-            self.emit(HttpSeen(endpoint, None, b"", word, time.monotonic() - began), run)
-            return None
-        if answer.status != 404 or endpoint == "metrics":
-            self.emit(HttpSeen(endpoint, answer.status, answer.body, "", answer.took_s), run)
-        return answer
-
-    async def _headers(self, link: Link | None, run: str) -> Mapping[str, str]:
-        """The engine's key, from the run folder's own 0600 file; never shown."""
-        server = self.server(run)
-        if link is None or server is None or not server.run.folder:
-            return {"Content-Type": "application/json"}
-        if run not in self._auth:
-            _, data = await self._tail(link, f"{server.run.folder}/auth", 65536)
-            self._auth[run] = data.decode("utf-8", "replace").strip()
-        return ready.headers(self._auth[run])
-
-    async def _generations(self, link: Link | None, runs: list[str]) -> None:
-        """At most one generation per server, and none where requests run: moving tokens prove more."""
-        for run in runs:
-            server = self.server(run)
-            if server is None or server.status.alive is False or self._moves(run):
-                continue
-            self.doing = f"generating on port {self._port(run)}"
-            asked = ready.probe()
-            answer = await self._ask(
-                link, run, "generate", asked["path"], asked["method"], asked["body"].encode()
-            )
-            if answer is None:
-                self.failed.append(f"port {self._port(run)}: the generation got no answer")
-                continue
-            good, sentence = ready.judge(answer.status, answer.body)
-            if not good:
-                self.failed.append(f"port {self._port(run)}: {sentence}")
+    async def _since(self, link: Link, server: ServerState, old: Mark, seen: LogSeen) -> tuple[bytes, int]:
+        """(whole log lines since the mark, bytes left out)."""
+        if old.offset < seen.offset:
+            return await news.new_log(link, server.run.log_path, old, seen.end, self.left_s())
+        before = seen.before(old.offset)
+        if old.offset > seen.end or not old.before.endswith(before.hex()):
+            return b"", 0  # the file was emptied and grew again
+        return seen.data[old.offset - seen.offset : seen.end - seen.offset], 0
 
 
 def json_lines(data: bytes) -> tuple[Mapping[str, Any], ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from specdash import __version__
-from specdash.check.findings import State
 from specdash.check.run import Result
+from specdash.check.states import State
 from specdash.monitor.untrusted import number
 
 LONGEST_LABEL = 200

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specdash import __version__
-from specdash.check.findings import Finding, State, limit_of, worst
+from specdash.check.findings import limit_of
 from specdash.check.run import Result
+from specdash.check.states import Finding, State, worst
 
 SCHEMA = "specdash.check/1"
 LONGEST = 400

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -32,6 +32,10 @@ class Target:
     port: int | None = None
     tls: bool = False
     settings: CheckSettings = NO_RULES
+    verify: bool = False
+    """Whether the port's certificate must be trusted: for an https URL, where no SSH proves the host."""
+    api_key: str = field(default="", repr=False)
+    """The value; where empty, a run folder's own."""
 
 
 def parse(words: list[str], settings: Settings) -> list[Target]:
@@ -76,7 +80,7 @@ def _url(word: str, rules: CheckSettings) -> Target:
         raise UsageError(f'"{word}" is no URL of a server.', "Write http://HOST:PORT")
     tls = parts.scheme == "https"
     name = f"{parts.hostname}:{port or (443 if tls else 80)}"  # never a user or password that the URL holds
-    return Target(name, "url", None, "", parts.hostname, port or (443 if tls else 80), tls, rules)
+    return Target(name, "url", None, "", parts.hostname, port or (443 if tls else 80), tls, rules, tls)
 
 
 def _port(word: str, match: re.Match[str], settings: Settings) -> Target:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 from specdash.check import render
-from specdash.check.findings import State
 from specdash.check.run import Result
+from specdash.check.states import State
 
 Seen = dict[str, tuple[State, frozenset[tuple[State, str]]]]
 """Target → its state and what is not OK, by name. Numbers in a sentence that move are no change."""

@@ -64,6 +64,8 @@ class HttpRequest:
     body: bytes | None = None
     tls: bool = False
     max_bytes: int = 8_000_000
+    verify: bool = False
+    """Whether the certificate must be trusted here: over a link, SSH is what proves the host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncssh
 
@@ -20,7 +20,9 @@ from specdash.host.jumps import Hop, hops
 from specdash.host.link import AskHostKey
 from specdash.host.ourkeys import ssh_line
 from specdash.host.session import Session, say_hello
-from specdash.host.streams import Reader, Writer
+
+if TYPE_CHECKING:
+    from specdash.host.streams import Reader, Writer
 
 _SESSION_TRIES = 4
 _SESSION_PAUSE_S = 0.4

@@ -50,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--generate", action="store_true", help="prove it by one real generation per idle server"
     )
+    parser.add_argument(
+        "--api-key", metavar="REF", help="of a server that specdash did not launch: env:NAME or file:PATH"
+    )
+    parser.add_argument("--insecure", action="store_true", help="take any certificate of an https URL")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="do not remember for the next check how far the log was read"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="every finding with its evidence")
     parser.add_argument(
         "--format",
@@ -75,7 +82,10 @@ def _seconds0(text: str) -> float:
 
 
 async def run(args: argparse.Namespace, context: Context) -> int:
+    import json
+
     from specdash import check
+    from specdash.config import paths
     from specdash.config.thresholds import rule
 
     args.form = _asked(args, context)
@@ -94,13 +104,34 @@ async def run(args: argparse.Namespace, context: Context) -> int:
                 targets.append(await stack.enter_async_context(check.INJECTED[word]()))
             else:
                 targets += check.parse([word] if word else [], settings)
-        options = check.Options(timeout, args.window, args.generate, tuple(args.warn), tuple(args.crit))
+        options = check.Options(
+            timeout,
+            args.window,
+            args.generate,
+            tuple(args.warn),
+            tuple(args.crit),
+            args.insecure,
+            _key(args.api_key),
+            None if args.no_memory else paths.state_dir() / "check",
+            json.dumps([words, args.form, args.output, args.watch]),
+        )
         if args.watch:
             await _watch(args, context, targets, options)
         results = await check.check(targets, options)
     _put(args, context, results)
     await asyncio.sleep(0)
     return int(check.worst(result.state for result in results))
+
+
+def _key(reference: str | None) -> str:
+    """The key that a reference stands for; the value itself has no place on a command line that others can see."""
+    from specdash.config import secrets
+
+    if not reference:
+        return ""
+    if not reference.startswith(("env:", "file:")):
+        raise UsageError("--api-key wants a reference, not a key.", "Write env:NAME or file:PATH.")
+    return secrets.resolve(reference).value or ""
 
 
 def _asked(args: argparse.Namespace, context: Context) -> str:

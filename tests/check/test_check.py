@@ -178,8 +178,8 @@ async def test_many_targets_are_asked_at_once_and_the_worst_leads(free_port: int
 
 
 def test_nothing_in_a_name_can_break_the_line() -> None:
-    from specdash.check.findings import Finding
     from specdash.check.run import Result
+    from specdash.check.states import Finding
 
     result = Result(
         "a|b\n'c=", "host", (Finding(State.CRITICAL, "x", "bad | worse\r\n\x1b[31mred"),), took_s=0.5
