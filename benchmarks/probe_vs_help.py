@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 from specdash.config.hosts import local_host
 from specdash.control import probe
@@ -69,10 +70,10 @@ async def main() -> None:
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     args = parser.parse_args()
     env = dict(item.split("=", 1) for item in args.env)
+    here = Path.cwd()  # the probe runs in another folder
+    env = {name: str(here / value) if name == "PYTHONPATH" else value for name, value in env.items()}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder
-        if "PYTHONPATH" in env:
-            env["PYTHONPATH"] = os.path.abspath(env["PYTHONPATH"])
         found, cold, cold_cpu = await probes(args.python, folder, env, args.runs, cached=False)
         _, warm, warm_cpu = await probes(args.python, folder, env, args.runs, cached=True)
     began = cpu_s()

@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
+Data = bytes  # in `Source` the word is a method
 MAX_SOURCE_BYTES = 4_000_000
 """A source file above this is not read; the largest in SGLang 0.5.x has 0.5 MB."""
 
@@ -62,9 +63,9 @@ class Source:
             self._raw[path] = self.tree.read(path)
         return self._raw[path]
 
-    def end(self, path: str, size: int) -> Optional[bytes]:
+    def end(self, path: str, size: int) -> "Optional[Data]":
         """The last `size` bytes at least, where the tree can read only those; else the whole file."""
-        tail: Optional[Callable[[str, int], Optional[bytes]]] = getattr(self.tree, "tail", None)
+        tail: Optional[Callable[[str, int], Optional[Data]]] = getattr(self.tree, "tail", None)
         if tail is None or path in self._raw:
             return self.bytes(path)
         return tail(path, size)
