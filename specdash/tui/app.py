@@ -11,6 +11,7 @@ import locale
 import os
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.style import Style
@@ -28,6 +29,7 @@ from specdash.tui.actions import ACTIONS, Action
 from specdash.tui.alerts import Hook
 from specdash.tui.doing import Doing
 from specdash.tui.footer import Keys
+from specdash.tui.kept import Kept
 from specdash.tui.logview import LogView
 from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.notices import Notices
@@ -76,6 +78,7 @@ class SpecdashApp(App[int]):
         wall_clock: bool = True,
         bell: bool = True,
         alert_command: Sequence[str] = (),
+        kept: Path | None = None,
     ) -> None:
         super().__init__()
         self.hub = hub
@@ -93,7 +96,8 @@ class SpecdashApp(App[int]):
         self.ascii_only = ascii_only()
         self.role_styles: dict[str, Style] = {}
         self._keys = dict(keys or {})
-        self._wanted_theme = theme
+        self.kept = Kept(kept)
+        self._wanted_theme = theme or self.kept.word("theme")
         self._dirty = True
         self._shown_log: tuple[str, str] = ("", "")
         self._log_size = (-1, 0)
@@ -132,6 +136,7 @@ class SpecdashApp(App[int]):
         self.query_one(Keys).keymap = self._keys
         log = self.query_one(LogView)
         log.redact = self.operator.redact
+        log.restore(self.kept.table("log"))
         self.reload_profiles()
         self.hub.subscribe(self._state_came)
         # After ctrl-z and fg the terminal is empty, and Textual repaints only what changed.
@@ -353,8 +358,12 @@ class SpecdashApp(App[int]):
             self.screen_stack[0].set_focus(self.screen_stack[0].query_one(LogView))
 
     def on_descendant_focus(self) -> None:
+        self.show_log_keys()
+
+    def show_log_keys(self) -> None:
         keys = self.screen_stack[0].query_one(Keys)
         keys.log_focused = isinstance(self.focused, LogView)
+        keys.log_narrowed = self.screen_stack[0].query_one(LogView).table.filter.narrow
         keys.update()
 
     # Asking and telling -------------------------------------------------------------------------------

@@ -432,6 +432,7 @@ class Doing:
         names = [theme.name for theme in themes.ALL]
         index = names.index(self.app.theme) if self.app.theme in names else -1
         self.app.theme = names[(index + 1) % len(names)]
+        self.app.kept.put("theme", self.app.theme)
         self.app.tell(f"Theme: {self.app.theme}")
         self.refresh()
 
@@ -450,6 +451,9 @@ class Doing:
             self.action_search()
         elif what == "filter":
             self.app.ask("filter", "show only lines that match; empty shows all", text)
+        elif what == "kept":
+            self.app.kept.put("log", self.log.settings())
+            self.app.show_log_keys()
         elif what == "tell":
             self.app.notify(text, markup=False, timeout=3)
         elif what == "copy":
@@ -496,7 +500,7 @@ class Doing:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 for row in range(first, last + 1):
-                    file.write(log.text_of(row) + "\n")
+                    file.write(log.pen.text_of(row) + "\n")
                     if row % 1000 == 999:
                         await asyncio.sleep(0)
         except OSError as problem:

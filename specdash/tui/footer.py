@@ -34,6 +34,8 @@ class Keys(Widget, Painter):
         super().__init__(id=id)
         self.why_not = why_not
         self.log_focused = False
+        self.log_narrowed = False
+        """A filter keeps lines out of the log: the key that shows all comes first."""
         self.keymap: dict[str, str] = {}
         self._row: Line = []
         self._spans: list[tuple[int, int, Action]] = []
@@ -57,7 +59,8 @@ class Keys(Widget, Painter):
             from specdash.tui.logview import LogView
 
             keys = {b.id: b.key for b in LogView.BINDINGS if isinstance(b, Binding)}
-            for name, word in LOG_KEYS:
+            first = (("log.all", "all lines"),) if self.log_narrowed else ()
+            for name, word in (*first, *LOG_KEYS):
                 shown = key_word(
                     self.keymap.get(name, keys[name]).split(",")[-1 if name == "log.follow" else 0]
                 )

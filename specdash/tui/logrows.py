@@ -28,6 +28,8 @@ class Filter:
     """"error": errors only; "warning": warnings and errors."""
     rank: str = ""
     """A rank as SGLang prints it, e.g. "TP0"; lines without any rank are kept out."""
+    origin: str = ""
+    """Who wrote the line: one of `logtext.ORIGINS`."""
     text: str = ""
     """A regular expression, or plain words where it does not compile."""
     fold: bool = False
@@ -36,12 +38,12 @@ class Filter:
 
     @property
     def active(self) -> bool:
-        return bool(self.level or self.rank or self.text or self.fold or self.quiet)
+        return self.narrow or self.quiet
 
     @property
     def narrow(self) -> bool:
         """Something is looked for, beyond keeping polls out of sight."""
-        return bool(self.level or self.rank or self.text or self.fold)
+        return bool(self.level or self.rank or self.origin or self.text or self.fold)
 
     def words(self) -> str:
         parts = []
@@ -49,10 +51,12 @@ class Filter:
             parts.append("errors" if self.level == "error" else "warnings and errors")
         if self.rank:
             parts.append(self.rank)
+        if self.origin:
+            parts.append(logtext.ORIGINS.get(self.origin, self.origin))
         if self.text:
             parts.append(f"/{self.text}/")
         if self.fold:
-            parts.append("repeats folded")
+            parts.append("folded")
         if self.quiet:
             parts.append("polls hidden")
         return ", ".join(parts)
@@ -170,6 +174,8 @@ class Rows:
         if wanted.quiet and logtext.is_poll(line):
             return False
         if self._pattern is not None and not self._pattern.search(line):
+            return False
+        if wanted.origin and logtext.origin(line) != wanted.origin:
             return False
         if wanted.rank and wanted.rank not in logtext.head(logtext.clean(line)).rank.split():
             return False

@@ -111,6 +111,20 @@ def is_phase(line: bytes) -> bool:
     return _PHASE.search(line) is not None
 
 
+ORIGINS = {"engine": "engine", "http": "HTTP", "other": "not engine"}
+"""Who wrote a line: SGLang's own logger (dated), the web server (uvicorn's), or anybody else: libraries, tracebacks,
+progress bars, the kernel."""
+_HTTP = re.compile(rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): {2,}")
+
+
+def origin(line: bytes) -> str:
+    """One of `ORIGINS`."""
+    line = clean(line[:512])
+    if _HTTP.match(line) or b" HTTP/1." in line[:256]:
+        return "http"
+    return "engine" if head(line).length else "other"
+
+
 _POLL = re.compile(
     rb'"(?:GET|POST|HEAD) /(?:metrics|health|health_generate|server_info|get_server_info|model_info|get_model_info|get_load|v1/loads)'
     rb'/?(?:\?[^ "]*)? HTTP/[0-9.]+" [23]\d\d'

@@ -1,36 +1,29 @@
 """The log panel: virtual rows over a log store, so that a million lines cost as much as the forty on screen.
 
-The unit of scrolling is a row (one log line, or one folded group), not a screen line: wrapping needs no
-measuring of what is not shown. While it follows, the panel is laid out from the last line upwards; as soon
-as the operator moves, it keeps still and counts what arrived meanwhile.
+Here: which log, what of it is shown (filters that stay from one start to the next), finding, and taking text away.
+Where one is in it is `logscroll`, how a row looks is `logpen`.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
 
-from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from specdash.tui import logtext
-from specdash.tui.cells import ELLIPSIS, heading, sheared
+from specdash.tui.cells import heading
 from specdash.tui.logfind import Finder
 from specdash.tui.logrows import Filter, Rows, Source, compile_search
+from specdash.tui.logscroll import Empty, LogScroll
 from specdash.tui.paint import Painter
-from specdash.tui.words import Line, Span, clock, plural, size
+from specdash.tui.words import Line, Span, plural, size
 
-VIEW_BYTES = 16_384
-"""Most bytes of one line that the panel draws; all of it is one key away."""
-SLACK_BYTES = 4_096
-"""Read beyond that, so that a secret is recognised whole before the line is cut."""
 SLICE = 2_000
 """Lines looked at in one go while filtering or counting; several goes make up a `BUDGET_S`."""
 BUDGET_S = 0.02
@@ -39,27 +32,11 @@ MANY = 200_000
 """Logs with more lines open unfiltered: their last lines are there at once, whatever a filter would cost."""
 
 
-class Empty:
-    """No log yet."""
-
-    line_count = 0
-
-    def line(self, index: int) -> bytes:
-        return b""
-
-
-class LogView(Widget, Painter, can_focus=True):
+class LogView(LogScroll, Painter):
     ALLOW_SELECT = False
     DEFAULT_CSS = "LogView { height: 1fr; min-height: 3; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False, id="log.up"),
-        Binding("down,j", "move(1)", "Down", show=False, id="log.down"),
-        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False, id="log.page_up"),
-        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False, id="log.page_down"),
-        Binding("home,g", "top", "First line", show=False, id="log.top"),
-        Binding("end,G", "follow", "Follow", show=False, id="log.follow"),
-        Binding("left", "shift(-8)", "Left", show=False, id="log.left"),
-        Binding("right", "shift(8)", "Right", show=False, id="log.right"),
+        *LogScroll.BINDINGS,
         Binding("n", "find(1)", "Next match", show=False, id="log.next"),
         Binding("N", "find(-1)", "Previous match", show=False, id="log.previous"),
         Binding("e", "jump('error', 1)", "Next error", show=False, id="log.next_error"),
@@ -70,7 +47,9 @@ class LogView(Widget, Painter, can_focus=True):
         ),
         Binding("f", "level", "Filter by level", show=False, id="log.level"),
         Binding("R", "rank", "Filter by rank", show=False, id="log.rank"),
+        Binding("o", "origin", "Filter by source: engine, HTTP, the rest", show=False, id="log.source"),
         Binding("ampersand", "ask_filter", "Filter by text", show=False, id="log.filter"),
+        Binding("0", "all", "No filter: all lines", show=False, id="log.all"),
         Binding("d", "fold", "Fold repeats", show=False, id="log.fold"),
         Binding("a", "quiet", "Hide or show answered polls (GET /metrics …)", show=False, id="log.quiet"),
         Binding("W", "wrap", "Wrap long lines", show=False, id="log.wrap"),
@@ -91,25 +70,31 @@ class LogView(Widget, Painter, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.table = Rows(Empty())
         self.table.set_filter(Filter(quiet=True))
-        self.redact: Callable[[bytes], bytes] = lambda line: line
         self.missing = ""
         self.stale_note = ""
         self.bytes_behind = 0
-        self.following = True
-        self.top_row = 0
-        self.cursor = 0
-        self.mark: int | None = None
-        self.wrapping = False
-        self.relative = False
-        self.shifted = 0
-        self.ranks: list[str] = []
         self.finder = Finder(self.table)
-        self._count_at_pause = 0
-        self._origin: float | None = None
-        self._drawn: list[tuple[int, Line]] = []
-        self._shown: tuple[int, str] | None = None
+
+    @property
+    def redact(self) -> Callable[[bytes], bytes]:
+        return self.pen.redact
+
+    @redact.setter
+    def redact(self, how: Callable[[bytes], bytes]) -> None:
+        self.pen.redact = how
+
+    def settings(self) -> dict[str, Any]:
+        """What the operator chose to see, JSON-able: kept for the next start."""
+        return {**asdict(self.table.filter), "wrap": self.pen.wrapping, "relative": self.pen.relative}
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """As `settings` gave it; what is not of its kind is left out."""
+        known = {key: value for key, value in kept.items() if key in asdict(Filter())}
+        fit = {key: value for key, value in known.items() if type(value) is type(getattr(Filter(), key))}
+        self.table.set_filter(replace(Filter(quiet=True), **fit))
+        self.pen.wrapping = kept.get("wrap") is True
+        self.pen.relative = kept.get("relative") is True
 
     # What is shown ------------------------------------------------------------------------------------
 
@@ -121,8 +106,8 @@ class LogView(Widget, Painter, can_focus=True):
             wanted = Filter()
         self.table.set_filter(wanted)
         self.finder = Finder(self.table, self.finder.pattern, self.finder.text)
-        self.following, self.mark, self.shifted, self._origin = True, None, 0, None
-        self.ranks = []
+        self.pen.take(self.table, self.finder)
+        self.following, self.mark = True, None
         self.grown()
 
     def grown(self) -> None:
@@ -149,120 +134,6 @@ class LogView(Widget, Painter, can_focus=True):
         self.redraw()
         return more
 
-    def redraw(self) -> None:
-        self._lay_out()
-        self.refresh()
-
-    def _lay_out(self) -> None:
-        width, height = self.size.width, self.size.height - 1
-        self._drawn = []
-        if width < 4 or height < 1:
-            return
-        count = self.table.count
-        self.top_row = max(0, min(self.top_row, count - 1))
-        self.cursor = max(0, min(self.cursor, count - 1))
-        if self.following:
-            row = count - 1
-            drawn: list[tuple[int, Line]] = []
-            while row >= 0 and len(drawn) < height:
-                drawn[:0] = [(row, line) for line in self._lines_of(row, width)]
-                row -= 1
-            self._drawn = drawn[-height:]
-            self.top_row = self._drawn[0][0] if self._drawn else 0
-            return
-        if self.cursor < self.top_row:
-            self.top_row = self.cursor
-        self._fill(width, height)
-        if self.cursor > self._drawn[-1][0] if self._drawn else False:
-            # Move the view down until the cursor's row is whole on screen, from below.
-            used, row = 0, self.cursor
-            while row >= 0:
-                used += len(self._lines_of(row, width)) if self.wrapping else 1
-                if used > height:
-                    break
-                row -= 1
-            self.top_row = min(row + 1, self.cursor)
-            self._fill(width, height)
-
-    def _fill(self, width: int, height: int) -> None:
-        self._drawn = []
-        row = self.top_row
-        while row < self.table.count and len(self._drawn) < height:
-            self._drawn += [(row, line) for line in self._lines_of(row, width)]
-            row += 1
-        self._drawn = self._drawn[:height]
-
-    def _bytes_of(self, row: int, most: int | None = VIEW_BYTES) -> bytes:
-        raw = self.table.source.line(self.table.line_number(row))
-        if most is None:
-            return logtext.clean(self.redact(raw))
-        return logtext.clean(self.redact(raw[: most + SLACK_BYTES]))[:most]
-
-    def text_of(self, row: int) -> str:
-        """All of the row's line, safe to draw, secrets out."""
-        return logtext.decode(self._bytes_of(row, None))
-
-    def _lines_of(self, row: int, width: int) -> list[Line]:
-        line = self._bytes_of(row)
-        found = logtext.head(line)
-        level = logtext.level(line)
-        role = {"error": "bad", "warning": "warn"}.get(level, "")
-        gutter = {"error": "✗", "warning": "!"}.get(level, " ")
-        body = logtext.decode(line[found.length :])
-        if found.rank and found.rank.split()[0] not in self.ranks:
-            self.ranks = sorted({*self.ranks, *found.rank.split()}, key=_natural)
-        spans: Line = [(gutter, role)]
-        if found.length:
-            spans.append((self._stamp(found) + " ", "dim"))
-        repeats = self.table.repeats(row)
-        if repeats > 1:
-            spans.append((f"×{repeats} ", "strong"))
-        spans += self._marked(body, role)
-        room = width - 1
-        if self.wrapping:
-            return _wrapped(spans, room)
-        total = sum(cell_len(text) for text, _ in spans)
-        if self.shifted:
-            spans = [spans[0], *sheared(spans[1:], self.shifted, room - 1)]
-        if total - self.shifted > room:
-            spans = [*sheared(spans, 0, room - 1), (ELLIPSIS, "key")]
-        return [spans]
-
-    def _stamp(self, found: logtext.Head) -> str:
-        if not self.relative:
-            # The day is the same for most of a run: the time is what one compares.
-            shown = found.stamp[11:]
-        else:
-            at = _seconds(found.stamp)
-            if self._origin is None and self.table.source.line_count:
-                self._origin = self._first_stamp()
-            delta = None if at is None or self._origin is None else at - self._origin
-            shown = "+" + clock(delta) if delta is not None and delta >= 0 else found.stamp[11:]
-        return f"{shown} {found.rank}" if found.rank else shown
-
-    def _first_stamp(self) -> float | None:
-        for index in range(min(200, self.table.source.line_count)):
-            stamp = logtext.head(logtext.clean(self.table.source.line(index)[:256])).stamp
-            if stamp:
-                return _seconds(stamp)
-        return None
-
-    def _marked(self, body: str, role: str) -> list[Span]:
-        """Matches of the search inside one line, drawn so that they are seen without colour too."""
-        pattern = self.finder.view_pattern
-        if pattern is None:
-            return [(body, role)]
-        spans: list[Span] = []
-        at = 0
-        for match in pattern.finditer(body):
-            if match.end() == match.start():
-                continue
-            spans += [(body[at : match.start()], role), (body[match.start() : match.end()], "match")]
-            at = match.end()
-            if len(spans) > 200:
-                break
-        return [*spans, (body[at:], role)]
-
     def title_row(self, width: int) -> Line:
         count = self.table.source.line_count
         title: Line = [("LOG ", "title")]
@@ -271,12 +142,14 @@ class LogView(Widget, Painter, can_focus=True):
         else:
             new = max(0, count - self._count_at_pause)
             title.append((f"paused, {new:,} new" if new else "paused", "warn"))
-        title.append((f"  {plural(count, 'line')}", "dim"))
         wanted = self.table.filter
         if wanted.narrow:
-            title.append((f"  {wanted.words()}: {self.table.count:,}", "strong"))
-        elif wanted.active:
-            title.append((f"  {wanted.words()}", "dim"))
+            # The count first: it must not be what is cut off.
+            title.append((f"  {self.table.count:,} of {plural(count, 'line')}", "strong"))
+        else:
+            title.append((f"  {plural(count, 'line')}", "dim"))
+        if wanted.active:
+            title.append((f"  {wanted.words()}", "strong" if wanted.narrow else "dim"))
         if wanted.active and self.table.behind > SLICE:
             title.append((f" ({100 * self.table.scanned // max(1, count)} % read)", "dim"))
         right: Line = [(self.stale_note + " ", "stale")] if self.stale_note else []
@@ -320,70 +193,7 @@ class LogView(Widget, Painter, can_focus=True):
         start = round((height - length) * min(1.0, self.top_row / max(1, count - height)))
         return ("█", "rule") if start <= y < start + length else ("│", "rule")
 
-    # Moving -------------------------------------------------------------------------------------------
-
-    def pause(self) -> None:
-        if self.following:
-            self.following = False
-            self._count_at_pause = self.table.source.line_count
-
-    def go(self, row: int) -> None:
-        self.pause()
-        self.cursor = max(0, min(row, self.table.count - 1))
-        self.redraw()
-
-    def action_move(self, by: int) -> None:
-        if by > 0 and (self.following or self.cursor >= self.table.count - 1):
-            self.action_follow()
-            return
-        self.go(self.cursor + by)
-
-    def action_page(self, by: int) -> None:
-        step = max(1, self.size.height - 2)
-        if by > 0 and (self.following or self.top_row + step >= self.table.count - 1):
-            self.action_follow()
-            return
-        self.pause()
-        self.top_row = max(0, self.top_row + by * step)
-        self.cursor = max(0, min(self.cursor + by * step, self.table.count - 1))
-        if by < 0:
-            self.cursor = min(self.cursor, self.top_row)
-        self.redraw()
-
-    def action_top(self) -> None:
-        self.go(0)
-
-    def action_follow(self) -> None:
-        self.following, self.mark = True, None
-        self.cursor = max(0, self.table.count - 1)
-        self.redraw()
-
-    def action_shift(self, by: int) -> None:
-        self.shifted = max(0, self.shifted + by)
-        self.redraw()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.pause()
-        self.top_row = max(0, self.top_row - 3)
-        self.cursor = min(self.cursor, self.top_row + max(1, self.size.height - 2))
-        self._keep_cursor_in_view()
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        if self.following:
-            return
-        height = max(1, self.size.height - 1)
-        if self.top_row + 3 >= self.table.count - height:
-            self.action_follow()
-            return
-        self.top_row += 3
-        self._keep_cursor_in_view()
-
-    def _keep_cursor_in_view(self) -> None:
-        last = self.top_row + max(1, self.size.height - 1) - 1
-        self.cursor = max(self.top_row, min(self.cursor, last))
-        self.redraw()
+    # The mouse ----------------------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
         if event.x == self.size.width - 1 and event.y > 0:
@@ -397,20 +207,11 @@ class LogView(Widget, Painter, can_focus=True):
             if event.chain == 2:
                 self.action_full()
 
-    def on_resize(self) -> None:
-        self.redraw()
-
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
-
     # Finding and filtering ----------------------------------------------------------------------------
 
     def search(self, text: str) -> None:
         """Start a search from the cursor downwards, wrapping at the end; an empty text ends it."""
-        self.finder = Finder(self.table, compile_search(text) if text else None, text)
+        self.finder = self.pen.finder = Finder(self.table, compile_search(text) if text else None, text)
         self.redraw()
         if text:
             self.action_find(1)
@@ -457,23 +258,32 @@ class LogView(Widget, Painter, can_focus=True):
     def set_filter(self, wanted: Filter) -> None:
         line = self.table.line_number(self.cursor) if self.table.count else 0
         self.table.set_filter(wanted)
-        self.finder = Finder(self.table, self.finder.pattern, self.finder.text)
+        self.finder = self.pen.finder = Finder(self.table, self.finder.pattern, self.finder.text)
         self.mark = None
         self._work(self.table.scan)
         if not self.following:
             self.cursor = self.table.row_of(line)
         self.grown()
-        self.post_message(self.Asked("work"))
+        self.post_message(self.Asked("kept"))
 
     def action_level(self) -> None:
         order = {"": "warning", "warning": "error", "error": ""}
         self.set_filter(replace(self.table.filter, level=order[self.table.filter.level]))
 
     def action_rank(self) -> None:
-        order = ["", *self.ranks]
+        order = ["", *self.pen.ranks]
         now = self.table.filter.rank
         index = order.index(now) if now in order else 0
         self.set_filter(replace(self.table.filter, rank=order[(index + 1) % len(order)]))
+
+    def action_origin(self) -> None:
+        order = ["", *logtext.ORIGINS]
+        now = self.table.filter.origin
+        index = order.index(now) if now in order else 0
+        self.set_filter(replace(self.table.filter, origin=order[(index + 1) % len(order)]))
+
+    def action_all(self) -> None:
+        self.set_filter(Filter())
 
     def action_quiet(self) -> None:
         self.set_filter(replace(self.table.filter, quiet=not self.table.filter.quiet))
@@ -485,12 +295,14 @@ class LogView(Widget, Painter, can_focus=True):
         self.post_message(self.Asked("filter", self.table.filter.text))
 
     def action_wrap(self) -> None:
-        self.wrapping, self.shifted = not self.wrapping, 0
+        self.pen.wrapping, self.pen.shifted = not self.pen.wrapping, 0
         self.redraw()
+        self.post_message(self.Asked("kept"))
 
     def action_stamps(self) -> None:
-        self.relative = not self.relative
+        self.pen.relative = not self.pen.relative
         self.redraw()
+        self.post_message(self.Asked("kept"))
 
     # Taking text away ---------------------------------------------------------------------------------
 
@@ -506,7 +318,7 @@ class LogView(Widget, Painter, can_focus=True):
             first, last = sorted((self.mark, self.cursor))
         if not self.table.count:
             return ""
-        return "\n".join(self.text_of(row) for row in range(first, min(last + 1, self.table.count)))
+        return "\n".join(self.pen.text_of(row) for row in range(first, min(last + 1, self.table.count)))
 
     def action_copy(self) -> None:
         self.post_message(self.Asked("copy", self.chosen_text()))
@@ -516,36 +328,8 @@ class LogView(Widget, Painter, can_focus=True):
 
     def action_full(self) -> None:
         if self.table.count:
-            self.post_message(self.Asked("full", self.text_of(self.cursor)))
+            self.post_message(self.Asked("full", self.pen.text_of(self.cursor)))
 
 
 def _plus(role: str, extra: str) -> str:
     return f"{role}+{extra}" if role else extra
-
-
-def _natural(rank: str) -> tuple[str, int]:
-    match = re.match(r"(\D*)(\d*)", rank)
-    return (match[1], int(match[2] or 0)) if match else (rank, 0)
-
-
-def _seconds(stamp: str) -> float | None:
-    """Seconds since an arbitrary start, from `2026-05-04 10:00:00.123`."""
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(stamp.replace(",", ".")).timestamp()
-    except ValueError:
-        return None
-
-
-def _wrapped(spans: Line, width: int) -> list[Line]:
-    rows: list[Line] = []
-    total = sum(cell_len(text) for text, _ in spans)
-    at = 0
-    while at < total or not rows:
-        rows.append(sheared(spans, at, width))
-        at += width
-        if len(rows) >= 200:
-            rows[-1] = [(ELLIPSIS, "key")]
-            break
-    return rows

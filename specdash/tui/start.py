@@ -95,6 +95,7 @@ class DashboardApp(SpecdashApp):
 
 def make(settings: Settings, hosts: Sequence[Host], *, read_only: bool = False) -> DashboardApp:
     """The app on a hub for these hosts, nothing started yet."""
+    from specdash.config import paths
     from specdash.monitor.hub import Hub
 
     asked: list[DashboardApp] = []
@@ -113,6 +114,7 @@ def make(settings: Settings, hosts: Sequence[Host], *, read_only: bool = False) 
         chosen_profile=settings.defaults.profile,
         bell=settings.alerts.bell,
         alert_command=settings.alerts.command,
+        kept=paths.state_dir() / "screen.json",
     )
     asked.append(app)
     return app

@@ -303,3 +303,61 @@ async def test_relative_times_count_from_the_first_line() -> None:
         await pilot.press("t")
         await settle(app, pilot)
         assert "+5:" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    "line, origin",
+    [
+        (b"[2026-01-01 00:00:00 TP0] Decode batch, #running-req: 1", "engine"),
+        (b'INFO:     127.0.0.1:1 - "GET /x HTTP/1.1" 200 OK', "http"),
+        (b'[2026-01-01 00:00:00] INFO:     127.0.0.1:1 - "GET /x HTTP/1.1" 200 OK', "http"),
+        (b"Traceback (most recent call last):", "other"),
+        (b"\rLoading safetensors checkpoint shards:  64% Completed | 41/64", "other"),
+    ],
+)
+def test_origin(line: bytes, origin: str) -> None:
+    assert logtext.origin(line) == origin
+
+
+async def test_filters_are_kept_from_one_start_to_the_next_and_one_key_shows_all(tmp_path: Path) -> None:
+    kept = tmp_path / "state" / "screen.json"
+    lines = [
+        *log_lines(100),
+        b"Traceback (most recent call last):",
+        b'INFO:     1 - "GET /x HTTP/1.1" 200 OK',
+    ]
+    async with screen("ready", log=LogList(lines), kept=kept) as (app, pilot):
+        log = await in_log(app, pilot)
+        await pilot.press("o", "o", "o", "t")
+        await settle(app, pilot)
+        assert log.table.count == 1 and "1 of 106 lines  not engine" in text_of(app)
+        assert "0 all lines" in text_of(app).splitlines()[-1]
+        await pilot.press("o", "o", "R", "ampersand", *"accept", "enter", "d", "W")
+        await settle(app, pilot)
+        assert "TP0, engine, /accept/, folded" in text_of(app)
+        was = log.settings()
+    assert kept.stat().st_mode & 0o077 == 0
+    async with screen("ready", log=LogList(lines), kept=kept) as (app, pilot):
+        log = await in_log(app, pilot)
+        assert log.settings() == was and log.pen.relative and log.pen.wrapping
+        assert log.table.filter.text == "accept"
+        await pilot.press("0")
+        await settle(app, pilot)
+        assert log.table.count == len(lines)
+    for broken in (b"", b"[1]", b'{"log": {"level": 3, "fold": "x"}}', b"[" * 60_000):
+        kept.write_bytes(broken)
+        async with screen("ready", kept=kept) as (app, _):
+            assert app.query_one(LogView).table.filter == Filter(quiet=True)
+
+
+async def test_a_selection_can_be_copied_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with screen("ready", log=LogList([b"line %d" % i for i in range(50)])) as (app, pilot):
+        await in_log(app, pilot)
+        await pilot.press("g", "j", "j", "V", "j", "j")
+        await settle(app, pilot)
+        assert "3 lines selected" in text_of(app)
+        await pilot.press("S")
+        await settle(app, pilot)
+        (saved,) = tmp_path.glob("specdash-*.txt")  # noqa: ASYNC240
+        assert saved.read_text() == "line 2\nline 3\nline 4\n"
