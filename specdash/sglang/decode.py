@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional
+from operator import itemgetter
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 
 class DecodeLine(NamedTuple):
@@ -57,23 +58,88 @@ class PrefillLine(NamedTuple):
         return self.cached_tokens / total if total else None
 
 
-COMMON = re.compile(
-    rb"Decode batch(?: \[\d+\])?[.,] #running-req: (\d{1,9}), #token: \d+, token usage: (\d+\.\d{1,6})"
-    rb"(?:, accept len: (\d{1,6}\.\d{1,6}))?(?:, accept rate: (\d{1,6}\.\d{1,6}))?(?:, [a-z]{2,8} graph: (True|False))?"
-    rb", gen throughput \(token/s\): (\d{1,12}\.\d{1,6}), #queue-req: (\d{1,9})[, ]*$"
+ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+"""Digits to one digit: what is left of a line is its shape, and lines of one shape are read alike."""
+MAX_SHAPED = 400
+"""Bytes: longer messages are read one by one."""
+MAX_SHAPES = 2048
+NUMBER = re.compile(rb"\d{1,12}\.\d{1,9}|\d{1,15}")
+DECODE_KEYS = (
+    b"#running-req",
+    b"#queue-req",
+    b"",
+    b"accept len",
+    b"accept rate",
+    b"gen throughput (token/s)",
 )
-"""The usual decode line of 0.4.3 to 0.5.23 at once; all others, and what comes next, go by key and value."""
+PREFILL_KEYS = (b"#new-seq", b"#new-token", b"#cached-token", b"#running-req", b"#queue-req", b"",
+                b"input throughput (token/s)")  # fmt: skip
+USAGES = (b"token usage", b"full token usage", b"mamba usage")
+Span = Tuple[int, int]
+
+
+class Shape(NamedTuple):
+    """Where the numbers stand in batch lines of one shape."""
+
+    decode: bool
+    """A decode line, else a prefill line."""
+    cut: Callable[[bytes], Tuple[bytes, ...]]
+    """The numbers' bytes in the order of the keys above (usage for the empty key); b"" for what is not printed."""
+    graph: Optional[str]
+
+
+class _Ints(Dict[bytes, Optional[int]]):
+    """The usual small ones are there; others are made on the way."""
+
+    def __missing__(self, text: bytes) -> int:
+        return int(text)
+
+
+class _Floats(Dict[bytes, Optional[float]]):
+    def __missing__(self, text: bytes) -> float:
+        return float(text)
+
+
+INTS = _Ints({b"": None})
+INTS.update((b"%d" % i, i) for i in range(1024))
+FLOATS = _Floats({b"": None})
+FLOATS.update((b"%.2f" % (i / 100), float("%.2f" % (i / 100))) for i in range(1001))
+
+
+def spans(body: bytes) -> Dict[bytes, Span]:
+    """Where the values of a batch line stand, by key; the last part of a key counts (`Decode batch, #running-req`)."""
+    found: Dict[bytes, Span] = {}
+    start = max(body.find(b"#"), 0)
+    for part in body[start:4096].split(b","):
+        key, colon, value = part.partition(b": ")
+        if colon:
+            begin = start + len(key) + 2 + len(value) - len(value.lstrip())
+            found[key.strip()] = (begin, begin + len(value.strip()))
+        start += len(part) + 1
+    return found
 
 
 def pairs(body: bytes) -> Dict[bytes, bytes]:
-    """`key: value` pairs of a batch line; the last part of a key counts (`Decode batch, #running-req`)."""
-    found: Dict[bytes, bytes] = {}
-    start = body.find(b"#")
-    for part in body[start if start > 0 else 0 : 4096].split(b","):
-        key, colon, value = part.partition(b": ")
-        if colon:
-            found[key.strip()] = value.strip()
-    return found
+    """The values of a batch line by key."""
+    return {key: body[begin:end] for key, (begin, end) in spans(body).items()}
+
+
+def shape(body: bytes) -> Optional[Shape]:
+    """The shape of a batch line, if all its numbers are plain; None: read it by `decode_line` or `prefill_line`."""
+    decode = body.startswith(b"Decode batch")
+    if not decode and not body.startswith(b"Prefill batch"):
+        return None
+    found = spans(body)
+    usage = next((found[key] for key in USAGES if key in found), (0, 0))
+    where = [found.get(key, (0, 0)) if key else usage for key in (DECODE_KEYS if decode else PREFILL_KEYS)]
+    numbers = [body[begin:end] for begin, end in where]
+    whole = [b"#" in key for key in (DECODE_KEYS if decode else PREFILL_KEYS)]
+    graph = _graph(pairs(body))
+    plain = all(not n or (NUMBER.fullmatch(n) and not (i and b"." in n)) for n, i in zip(numbers, whole))
+    told = all(n or at == (0, 0) for n, at in zip(numbers, where))
+    if not plain or not told or (graph is not None and any(c.isdigit() for c in graph)):
+        return None
+    return Shape(decode, itemgetter(*(slice(begin, end) for begin, end in where)), graph)
 
 
 def _int(text: Optional[bytes]) -> Optional[int]:
@@ -103,7 +169,7 @@ def _graph(found: Dict[bytes, bytes]) -> Optional[str]:
 
 
 def _usage(found: Dict[bytes, bytes]) -> Optional[float]:
-    for key in (b"token usage", b"full token usage", b"mamba usage"):
+    for key in USAGES:
         if key in found:
             return _float(found[key])
     return None
@@ -119,24 +185,6 @@ def decode_line(
     first_after_idle: bool,
 ) -> DecodeLine:
     """Read a `Decode batch` message of any version."""
-    usual = COMMON.match(body)
-    if usual is not None:
-        running, usage, length, rate, graph, speed, queued = usual.groups()
-        return DecodeLine(
-            time,
-            at,
-            rank,
-            dp,
-            int(running),
-            int(queued),
-            float(usage),
-            None if length is None else float(length),
-            None if rate is None else float(rate),
-            float(speed),
-            None if graph is None else graph.decode(),
-            first_after_idle,
-            offset,
-        )
     found = pairs(body)
     return DecodeLine(
         time,

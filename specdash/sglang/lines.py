@@ -24,7 +24,6 @@ CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 RECORD_START = re.compile(rb"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?: [A-Z][A-Z_]*\d+)*\] ")
 BAR = re.compile(rb"%(?: Completed \||\|[^|]*\|)\s*(\d{1,12})/(\d{1,12}) \[")
 """A tqdm bar with a known total, from its `%` on. The bracket must be there: half a number is no progress."""
-DIRT = re.compile(rb"[\r\x00\x07\x08\x1b]")
 
 
 def bar(piece: bytes) -> Optional[Tuple[bytes, int, int]]:

@@ -1,33 +1,16 @@
-"""What the known lines mean for a story: the load's phases, batches, the end. Base of `telling.Teller`."""
+"""What the known lines of a load mean for a story: its phases. Base of `telling.Teller`."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import List, Match, Optional, Set, Tuple
+from typing import List, Match, Optional, Tuple
 
 from specdash.sglang import argsline, phases, prefix
-from specdash.sglang.decode import DecodeLine, PrefillLine, decode_line, prefill_line
 from specdash.sglang.phases import Phase, Progress, Rule
-from specdash.sglang.storytypes import (
-    KEEP_DECODES,
-    KEEP_HISTORY,
-    KEEP_PHASES,
-    KEEP_PREFILLS,
-    KEEP_RANKS,
-    DpState,
-    HistoryPoint,
-    Note,
-    RankState,
-    Story,
-)
+from specdash.sglang.storytypes import KEEP_PHASES, KEEP_RANKS, Note, RankState
 from specdash.sglang.trace import Traces
 
-VERSION = re.compile(
-    rb"(?i)\bsglang(?:[ _-]version| version)?\s*[:=v ]{1,3}\s*v?(\d+\.\d+\.\d+(?:[.\w+-]*\w)?)"
-)
-RETRACT = re.compile(rb"[Rr]etract.*?#retracted_reqs: (?P<n>\d+)")
-RESET = re.compile(rb"Max running requests is reset to (?P<n>\d+) for speculative decoding")
 DRAFT_TYPE = re.compile(rb"(?i)eagle|nextn|mtp|dflash|dspark|draft|medusa")
 SUB_ORDER = {"": 0, "prefill": 1, "target": 1, "draft": 2}
 
@@ -45,13 +28,9 @@ class Loading(Traces):
     ranks: List[str]
     rank_states: List[RankState]
     measured: List[Tuple[str, float]]
-    decodes: List[DecodeLine]
-    prefills: List[PrefillLine]
-    history: List[HistoryPoint]
-    dp_states: List[DpState]
-    known_ranks: Set[bytes]
 
-    # Phases.
+    def begin_again(self) -> None:
+        raise NotImplementedError
 
     def enter(self, name: str, sub: str, inferred: bool = False) -> None:
         """Begin a phase now, and end the one before."""
@@ -265,187 +244,6 @@ class Loading(Traces):
             unit = "graphs"
         self.bar = Progress(done, total, unit, label.decode("utf-8", "replace"), owner, self.sub_phase)
 
-    # Batches.
-
-    def decode_seen(self, body: bytes, rank: str) -> bool:
-        dp = prefix.rank_number(rank, "DP")
-        i, state = self.dp_of(dp)
-        line = decode_line(body, self.settled_time, self.at, rank, dp, self.here, state.idle)
-        gap = None if state.time is None or line.time is None else line.time - state.time
-        idle = state.idle or (gap is not None and gap > 3.0 and _pause(gap, state, line.tok_s))
-        if idle and not state.idle:
-            line = line._replace(first_after_idle=True)
-        self.dp_states[i] = DpState(
-            dp, False, line.time, gap if not idle else state.gap, line.tok_s, line.time
-        )
-        self.decodes.append(line)
-        if len(self.decodes) > KEEP_DECODES + 64:
-            del self.decodes[:64]
-        self.decode_count += 1
-        self.remember(line)
-        if self.phase != "serving":
-            self.serve(line.running, line.queued)
-        return True
-
-    def prefill_seen(self, body: bytes, rank: str) -> bool:
-        dp = prefix.rank_number(rank, "DP")
-        line = prefill_line(body, self.settled_time, self.at, rank, dp, self.here)
-        i, state = self.dp_of(dp)
-        idle = state.idle or (not line.running and _was_idle(line.time, state))
-        self.dp_states[i] = state._replace(idle=idle, batch=line.time)
-        self.prefills.append(line)
-        if len(self.prefills) > KEEP_PREFILLS + 16:
-            del self.prefills[:16]
-        self.prefill_count += 1
-        self.prompt_new += line.new_tokens or 0
-        self.prompt_cached += line.cached_tokens or 0
-        if self.phase not in ("serving", "exited") and (line.new_tokens or 0) > 1:
-            self.serve(line.running, line.queued)
-        return True
-
-    def serve(self, running: Optional[int], queued: Optional[int]) -> None:
-        """A batch ran: a server that is ready serves; before that it is a warm-up, which is one request."""
-        if self.exit_told == "strong":
-            return
-        if self.exit_told:
-            self.revive()
-        loaded = self.phase in ("unknown", "starting", "ready", "exited")
-        if self.phase != "serving" and (loaded or (running or 0) > 1 or (queued or 0) > 1):
-            self.enter("serving", "")
-            self.was_serving = True
-
-    def dp_of(self, dp: Optional[int]) -> Tuple[int, DpState]:
-        for i, state in enumerate(self.dp_states):
-            if state.dp == dp:
-                return i, state
-        first = self.ready_seen or self.phase not in ("unknown", "starting", "serving")
-        state = DpState(dp, first, None, None, None)
-        if len(self.dp_states) >= KEEP_RANKS:
-            self.dp_states.pop()
-        self.dp_states.append(state)
-        return len(self.dp_states) - 1, state
-
-    def remember(self, line: DecodeLine) -> None:
-        """Into the history of the whole log: neighbours are joined when it gets long."""
-        speed, length, running = None if line.first_after_idle else line.tok_s, line.accept_len, line.running
-        if self.history and self.history[-1].lines < self.history_width:
-            time, at, lines, total, count, low, high, accepted, told, most = self.history[-1]
-            if speed is not None:
-                total, count = total + speed, count + 1
-                low = speed if low is None or speed < low else low
-                high = speed if high is None or speed > high else high
-            if length is not None:
-                accepted, told = accepted + length, told + 1
-            if running is not None and (most is None or running > most):
-                most = running
-            self.history[-1] = HistoryPoint(
-                time, at, lines + 1, total, count, low, high, accepted, told, most
-            )
-            return
-        one, told = int(speed is not None), int(length is not None)
-        self.history.append(
-            HistoryPoint(line.time, line.at, 1, speed or 0.0, one, speed, speed, length or 0.0, told, running)
-        )
-        if len(self.history) > KEEP_HISTORY:
-            whole = self.history
-            self.history = [_joined(a, b) for a, b in zip(whole[::2], whole[1::2])] + whole[
-                len(whole) // 2 * 2 :
-            ]
-            self.history_width *= 2
-
-    # A living server's states, and its end.
-
-    def state_line(self, body: bytes, rank: str) -> bool:
-        if b"etract" in body:
-            found = RETRACT.search(body)
-            if found:
-                self.retractions += 1
-                self.retracted += int(found.group("n")[:9])
-                self.retract_offset, self.retract_line = self.here, body[:400].decode("utf-8", "replace")
-                return True
-        if b"reset to " in body:
-            found = RESET.search(body)
-            if found:
-                self.capped_by_speculation = int(found.group("n")[:9])
-                if self.max_running_requests is None:
-                    self.max_running_requests = self.capped_by_speculation
-                return True
-        if b"SIGTERM received" in body:
-            self.stop_asked, self.draining = "SIGTERM", True
-            return True
-        if body.startswith(b"Gracefully exiting"):
-            found = re.search(rb"number of requests (\d+)", body)
-            if found:
-                self.drain_remaining = int(found.group(1)[:9])
-                self.stop_asked, self.draining = self.stop_asked or "SIGTERM", True
-                if self.drain_remaining == 0:
-                    self.end("strong")
-            return True
-        if b"kill_process_tree called" in body:
-            if b"include_parent=True" in body or self.drain_remaining == 0 or self.stop_asked:
-                self.end("strong")
-            return True
-        if body.startswith((b"Shutting down", b"Finished server process")):
-            if not self.bind_failed:
-                self.stop_asked = self.stop_asked or "shutdown"
-                if body.startswith(b"Finished"):
-                    self.finished_cleanly = True
-                    self.end("strong")
-            return True
-        if b"Health check failed" in body:
-            self.health_failures += 1
-            self.note("warning", body, rank)
-            return True
-        if b"ersion" in body and not self.version:
-            found = VERSION.search(body[:600])
-            if found:
-                self.version = found.group(1).decode("ascii", "replace")
-                return True
-        return False
-
-    def end(self, told: str) -> None:
-        """The process ends: "weak" from an exception it cannot survive, "strong" when its end is told."""
-        if self.exit_told == "strong":
-            return
-        self.exit_told = told
-        if self.phase != "exited":
-            self.was_serving = self.was_serving or self.phase == "serving"
-            self.enter("exited", "")
-
-    def begin_again(self) -> None:
-        """Another launch in the same log: forget all but the place in it."""
-        keep = (
-            "size",
-            "rest",
-            "skipped",
-            "after_cr",
-            "lines",
-            "records",
-            "errors",
-            "warnings",
-            "settled_time",
-            "settled_stamp",
-            "stamp",
-            "last_at",
-            "attempts",
-            "version",
-        )
-        fresh = vars(Story())
-        for name, value in fresh.items():
-            if name not in keep:
-                self.__dict__[name] = list(value) if isinstance(self.__dict__[name], list) else value
-        self.attempts += 1
-        self.attempt_offset = self.here
-        self.first_time = self.settled_time
-        self.known_ranks.clear()
-        self.forget_notes()
-
-    def forget_notes(self) -> None:
-        raise NotImplementedError
-
-    def settle_time(self) -> None:
-        raise NotImplementedError
-
 
 def _ended(phase: Phase, now: Optional[float], at: Optional[float]) -> Phase:
     return Phase(phase.name, phase.sub, phase.began, phase.began_at, now, at, phase.offset, phase.inferred)
@@ -459,38 +257,3 @@ def _number(found: Match[bytes], group: str) -> Optional[float]:
         return float(value)
     except ValueError:
         return None
-
-
-def _was_idle(time: Optional[float], state: DpState) -> bool:
-    """Nothing ran when this prefill began, and not only between two requests of one stream.
-
-    Up to a decode interval goes by without a line at the end of each request, and log times are whole seconds.
-    """
-    if time is None or state.batch is None:
-        return True
-    return not 0 <= time - state.batch <= max(2.0, 2 * (state.gap or 0.0))
-
-
-def _pause(gap: Optional[float], state: DpState, tok_s: Optional[float]) -> bool:
-    """Idle without a prefill line (a decode-only instance): a gap far over the last one, and slower for it."""
-    if gap is None or state.gap is None or tok_s is None or not state.tok_s:
-        return False
-    return gap > max(3.0, 4 * state.gap) and tok_s < 0.5 * state.tok_s
-
-
-def _joined(a: HistoryPoint, b: HistoryPoint) -> HistoryPoint:
-    lows = [v for v in (a.tok_s_min, b.tok_s_min) if v is not None]
-    highs = [v for v in (a.tok_s_max, b.tok_s_max) if v is not None]
-    runs = [v for v in (a.running_max, b.running_max) if v is not None]
-    return HistoryPoint(
-        a.time,
-        a.at,
-        a.lines + b.lines,
-        a.tok_s_sum + b.tok_s_sum,
-        a.tok_s_lines + b.tok_s_lines,
-        min(lows) if lows else None,
-        max(highs) if highs else None,
-        a.accept_sum + b.accept_sum,
-        a.accept_lines + b.accept_lines,
-        max(runs) if runs else None,
-    )

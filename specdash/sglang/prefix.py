@@ -62,13 +62,13 @@ def read(piece: bytes) -> Optional[Head]:
             inner = UVICORN.match(body)
             if inner:
                 level, body = inner.group("level").decode(), body[inner.end() :]
-        return Head(found.group("time").decode(), _ranks(found.group("ranks")), level, body, True)
+        return Head(found.group("time").decode(), rank_text(found.group("ranks")), level, body, True)
     first = piece[:1]
     if first in (b"2", b"["):
         found = CUSTOM.match(piece)
         if found:
             level = (found.group("level") or b"").decode()
-            ranks = _ranks(found.group("ranks") or b"")
+            ranks = rank_text(found.group("ranks") or b"")
             return Head(found.group("time").decode(), ranks, level, piece[found.end() :])
     elif first == b"{":
         return _json(piece)
@@ -79,7 +79,7 @@ def read(piece: bytes) -> Optional[Head]:
         found = LEVEL_FIRST.match(piece)
         if found:
             return Head(
-                "", _ranks(found.group("ranks") or b""), found.group("level").decode(), piece[found.end() :]
+                "", rank_text(found.group("ranks") or b""), found.group("level").decode(), piece[found.end() :]
             )
     return None
 
@@ -90,7 +90,8 @@ def unwrap(piece: bytes) -> bytes:
     return piece[found.end() :] if found else piece
 
 
-def _ranks(text: bytes) -> str:
+def rank_text(text: bytes) -> str:
+    """As kept: `"DP0 TP1"`."""
     return b" ".join(text.split()).decode()
 
 
@@ -111,7 +112,7 @@ def _json(piece: bytes) -> Optional[Head]:
     time = next((str(row[k]) for k in ("asctime", "timestamp", "time", "ts") if row.get(k)), "")
     level = next((row[k] for k in ("levelname", "level", "severity") if isinstance(row.get(k), str)), "")
     rank = row.get("rank") if isinstance(row.get("rank"), str) else row.get("prefix")
-    rank = _ranks(rank.encode("utf-8", "replace")) if isinstance(rank, str) and _is_rank(rank) else ""
+    rank = rank_text(rank.encode("utf-8", "replace")) if isinstance(rank, str) and _is_rank(rank) else ""
     if head is not None:
         return Head(head.time or time, head.rank or rank, head.level or level.upper(), head.body)
     return Head(time, rank, level.upper(), inner)

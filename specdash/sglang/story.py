@@ -8,8 +8,9 @@ exactly the story that the whole had at that byte: an incomplete line waits in `
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import List, Optional
 
+from specdash.sglang.batches import Batch
 from specdash.sglang.storytypes import DpState, Evidence, HistoryPoint, Note, RankState, Story
 from specdash.sglang.telling import tell
 
@@ -18,16 +19,19 @@ __all__ = ["DpState", "Evidence", "HistoryPoint", "Note", "RankState", "Story", 
 CHUNK = 1 << 20
 
 
-def feed(story: Story, data: bytes, at: Optional[float] = None) -> Story:
+def feed(
+    story: Story, data: bytes, at: Optional[float] = None, batches: Optional[List[Batch]] = None
+) -> Story:
     """The story with `data` more of the log.
 
     `at` is when the bytes arrived, in seconds on any clock of the caller's (the log's own times go by the host's
-    wall clock); it goes into phases, decode lines and evidence.
+    wall clock); it goes into phases, decode lines and evidence. `batches` gets every decode and prefill line of
+    `data`: a story keeps only the newest ones.
     """
     if len(data) <= CHUNK:
-        return tell(story, data, at) if data else story
+        return tell(story, data, at, batches) if data else story
     for start in range(0, len(data), CHUNK):
-        story = tell(story, data[start : start + CHUNK], at)
+        story = tell(story, data[start : start + CHUNK], at, batches)
     return story
 
 

@@ -8,40 +8,38 @@ are looked up, and a few byte searches decide.
 
 from __future__ import annotations
 
-import re
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Set
 
-from specdash.sglang import lines, phases, prefix, signs
-from specdash.sglang.loading import Loading
+from specdash.sglang import lines, phases, prefix, signs, skim
+from specdash.sglang.batches import Batch
+from specdash.sglang.decode import MAX_SHAPED, ZERO, Shape
+from specdash.sglang.ending import Ending
+from specdash.sglang.speaking import LOUD, PRINTED, PYTHON_WARNING, STATE_NEEDLES, is_user_text, speaks
 from specdash.sglang.storytypes import KEEP_NOTES, KEEP_RANKS, Note, Story
 
-LISTS = (
-    "ranks",
-    "rank_states",
-    "phases",
-    "measured",
-    "decodes",
-    "prefills",
-    "history",
-    "dp_states",
-    "evidence",
-    "notes",
-)
-BATCH = (b"Decode", b"Prefil")
+LISTS = ("ranks", "rank_states", "phases", "measured", "decodes", "prefills", "evidence", "notes")
 
 
-class Teller(Loading):
+class Teller(Ending):
     """A story that is being grown."""
 
     def __init__(self, story: Story, at: Optional[float]) -> None:
+        self.at = at
+        self.stamped = False
+        self.here = 0
+        self.line = story.lines
+        self.told: List[Batch] = []
+        self.known_ranks: Set[str] = set()
+        self.thaw(story)
+
+    def thaw(self, story: Story) -> None:
+        """Go on from a story."""
         self.__dict__.update(vars(story))
         for name in LISTS:
             self.__dict__[name] = list(getattr(story, name))
-        self.at = at
-        self.stamped = False
-        self.known_ranks = {rank.encode() for rank in story.ranks}
-        self.here = 0
-        self.line = story.lines
+        super().thaw(story)
+        self.known_ranks.clear()
+        self.known_ranks.update(story.ranks)
         self.note_at: Dict[str, int] = {note.text: i for i, note in enumerate(story.notes)}
 
     def freeze(self) -> Story:
@@ -49,10 +47,8 @@ class Teller(Loading):
         fields = {name: self.__dict__[name] for name in Story.__dataclass_fields__}
         for name in LISTS:
             fields[name] = tuple(fields[name])
+        fields.update(self.frozen())
         return Story(**fields)
-
-    def forget_notes(self) -> None:
-        self.note_at.clear()
 
     def settle_time(self) -> None:
         """Read the last time stamp, which stays bytes as long as nobody asks."""
@@ -76,43 +72,53 @@ class Teller(Loading):
             offset += len(part) + 1
 
     def rows(self, rows: List[bytes], offset: int) -> None:
-        """Lines of a chunk without CR and control bytes: most end here, after a few looks at fixed places."""
-        known, said = self.known_ranks, 0
-        for row in rows:
-            if row[:3] == b"[20" and row[11:12] == b" ":
-                end = row.find(b"]", 20, 120)
-                ranks = row[20:end] if row[20:21] not in b".," else row[24:end]
-                if (
-                    end > 0
-                    and (not ranks or ranks[1:] in known)
-                    and row.find(b"[20", 3) < 0
-                    and row[end + 1 : end + 2] == b" "
-                    and len(row) < 65536
-                    and self.phase != "unknown"
-                    and self.first_time is not None
-                ):
-                    key = row[end + 2 : end + 8]
-                    self.stamp = row[1 : 20 if row[20:21] not in b".," else 24]
-                    said += 1
-                    if (
-                        self.open is not None
-                        or (key != b"INFO: " and (key in KEYED or speaks(row)))
-                        or (key == b"INFO: " and b'" ' not in row)
-                    ):
-                        self.line, self.here, self.stamped = self.lines, offset, True
-                        self.record(row[end + 2 :], ranks[1:].decode(), "", key)
-                    offset += len(row) + 1
-                    self.lines += 1
-                    continue
-            elif row[:2] == b"  " and self.open is None and b"%" not in row[:6] and row.find(b"[20") < 0:
-                # A frame or a wrapped line of somebody's print, and no traceback is open.
-                offset += len(row) + 1
-                self.lines += 1
-                continue
-            self.row(row, offset)
+        """Whole lines, the first at `offset`. What `skim` knows of a line's shape spares reading it."""
+        heads, bodies, others, known = skim.HEADS, skim.BODIES, skim.LINES, self.known_ranks
+        first, said, quick = self.lines, 0, self.quick()
+        last: Optional[skim.Known] = None
+        for number, row in enumerate(rows, first):
+            start = offset
             offset += len(row) + 1
-            self.lines += 1
+            if quick:
+                head, mark, body = row.partition(b"] ")
+                read = (heads.get(head) or skim.head_of(head)) if mark else None
+                if read is None:
+                    silent = others.get(row.translate(ZERO)) if len(row) <= MAX_SHAPED else None
+                    if skim.line_of(row) if silent is None else silent:
+                        continue
+                elif not read.rank or read.rank in known:
+                    kind = bodies.get(body.translate(ZERO)) if len(body) <= MAX_SHAPED else None
+                    if kind is None:
+                        kind = skim.body_of(body)
+                    if kind is True:
+                        said, last = said + 1, read
+                        continue
+                    if kind is not False:
+                        said, last = said + 1, None
+                        self.batch(read, body, kind, start)
+                        continue
+            if last is not None:
+                self.stamp, last = last.stamp, None
+            self.lines = number
+            self.row(row, start)
+            quick = self.quick()
+        if last is not None:
+            self.stamp = last.stamp
+        self.lines = first + len(rows)
         self.records += said
+
+    def batch(self, read: skim.Known, body: bytes, shape: Shape, offset: int) -> None:
+        """A decode or prefill line whose head and shape are known."""
+        self.stamp = self.settled_stamp = read.stamp
+        self.settled_time, self.here = read.time, offset
+        if shape.decode:
+            self.decode_seen(body, read.rank, shape)
+        else:
+            self.prefill_seen(body, read.rank, shape)
+
+    def quick(self) -> bool:
+        """Whether a line that says nothing changes nothing but the time."""
+        return self.open is None and self.phase != "unknown" and self.first_time is not None
 
     def slow(self, data: bytes, offset: int) -> None:
         if lines.needs_cleaning(data):
@@ -144,8 +150,14 @@ class Teller(Loading):
         if head.rank:
             self.rank_seen(head.rank)
         key = head.body[:6]
-        if head.level in ("ERROR", "CRITICAL", "FATAL", "WARNING", "WARN"):
-            self.levelled(head)
+        if head.level in LOUD:
+            # A record whose level says that something is wrong.
+            self.record(head.body, head.rank, head.level, key)
+        elif head.standard and is_user_text(head.body):
+            if self.open is not None:
+                self.close()
+            if self.phase == "unknown":
+                self.enter("starting", "")
         elif key in KEYED or self.open is not None or speaks(head.body):
             self.record(head.body, head.rank, head.level, key)
         elif not head.standard:
@@ -154,14 +166,9 @@ class Teller(Loading):
             self.enter("starting", "")
 
     def rank_seen(self, rank: str) -> None:
-        key = rank.encode()
-        if key not in self.known_ranks and len(self.ranks) < KEEP_RANKS:
-            self.known_ranks.add(key)
+        if rank not in self.known_ranks and len(self.ranks) < KEEP_RANKS:
+            self.known_ranks.add(rank)
             self.ranks.append(rank)
-
-    def levelled(self, head: prefix.Head) -> None:
-        """A record whose level says that something is wrong."""
-        self.record(head.body, head.rank, head.level, head.body[:6])
 
     def record(self, body: bytes, rank: str, level: str, key: bytes) -> None:
         """A record with something to say."""
@@ -227,13 +234,7 @@ class Teller(Loading):
             self.anchored_print(part)
 
     def anchored_print(self, part: bytes) -> None:
-        if (
-            b"batch" in part
-            or b"oad weight" in part
-            or b"server" in part
-            or b"KV Cache" in part
-            or b"Captur" in part
-        ):
+        if any(word in part for word in PRINTED):
             self.anchored(b" " + part, "", "")
 
     def suspicious(self, body: bytes, rank: str, level: str) -> None:
@@ -269,56 +270,22 @@ class Teller(Loading):
             self.notes.append(Note(kind, words, 1, rank, (rank,), self.here, self.line))
 
 
-PYTHON_WARNING = re.compile(rb"\S+:\d+: \w*Warning: ")
-STATE_NEEDLES = (b"etract", b"SIGTERM", b"Gracefully", b"Health check failed", b"kill_process_tree", b"hutting down",
-                 b"inished server process", b"reset to ", b"ersion")  # fmt: skip
-LOWER = bytes(
-    c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or 48 <= c <= 57 or c in b"_-" or c > 127 else 32
-    for c in range(256)
-)
-WORDS = frozenset(
-    b"""allocated bound jit autotune autotuning auto-tune auto-tuning retract retracted retracting retraction
-    retracted_reqs sigterm gracefully health kill_process_tree shutting finished reset version watchdog crashed died
-    dead sigquit terminated exit nccl nvml xid nvrm space killed segmentation bus aborted memory profiled use
-    available timed timeout unbalanced module oom-kill command peer leave found warning userwarning warn deprecated deprecation
-    sub-optimal falling fallback fail failed fails failure unable sglang oom fault""".split()
-)
-"""Words of the needles below, in lower case: a message with none of them (and no error) has nothing to say."""
-SPEAKS = (
-    tuple(needle for needle, _ in phases.ANYWHERE) + STATE_NEEDLES + signs.NEEDLES + signs.WARNING_NEEDLES
-)
-
-
-def speaks(body: bytes) -> bool:
-    """Whether a message may have something to say. False costs about a microsecond: one look at its words."""
-    if b"rror" not in body and b"xception" not in body and WORDS.isdisjoint(body.translate(LOWER).split()):
-        return False
-    return any(needle in body for needle in SPEAKS)
-
-
-def is_user_text(body: bytes) -> bool:
-    """A logged request: what is in it was written by a user, and is no fact."""
-    begin = body[:200]
-    return (
-        b"ReqInput(" in begin
-        or b"obj=" in begin
-        or (
-            body[:7] in (b"Receive", b"Finish:", b"Finishe", b"Request")
-            and (b"rid" in body or b"text=" in body)
-        )
-    )
-
-
 def text(body: bytes) -> str:
     return body.decode("utf-8", "replace")
 
 
 def _decode(teller: Teller, body: bytes, rank: str) -> bool:
-    return teller.decode_seen(body, rank) if body.startswith(b"Decode batch") else False
+    if not body.startswith(b"Decode batch"):
+        return False
+    teller.decode_seen(body, rank)
+    return True
 
 
 def _prefill(teller: Teller, body: bytes, rank: str) -> bool:
-    return teller.prefill_seen(body, rank) if body.startswith(b"Prefill batch") else False
+    if not body.startswith(b"Prefill batch"):
+        return False
+    teller.prefill_seen(body, rank)
+    return True
 
 
 def _told(rules: "tuple[phases.Rule, ...]") -> Callable[[Teller, bytes, str], bool]:
@@ -355,9 +322,11 @@ KEYED: Dict[bytes, Callable[[Teller, bytes, str], bool]] = {
 KEYED.update({key: _told(rules) for key, rules in phases.BY_FIRST_WORDS.items()})
 
 
-def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
-    """The story with some bytes more."""
+def tell(story: Story, data: bytes, at: Optional[float], batches: Optional[List[Batch]] = None) -> Story:
+    """The story with some bytes more. `batches` gets all new batch lines, also those that a story does not keep."""
     teller = Teller(story, at)
+    if batches is not None:
+        teller.told = batches
     if at is not None and data:
         teller.last_at = at
     teller.size += len(data)
@@ -387,13 +356,7 @@ def tell(story: Story, data: bytes, at: Optional[float]) -> Story:
         del rows[0]
         start += 1
         teller.lines += 1
-    if lines.DIRT.search(buffer):
-        for row in rows:
-            teller.row(row, start)
-            start += len(row) + 1
-            teller.lines += 1
-    else:
-        teller.rows(rows, start)
+    teller.rows(rows, start)
     start = story.size + len(data) - len(last)
     end = last.rfind(b"\r") + 1
     if end:

@@ -6,8 +6,10 @@ import json
 import tarfile
 from functools import lru_cache
 from pathlib import Path
+from unittest import mock
 
 from specdash.sglang.story import Story, feed, finish
+from specdash.sglang.telling import Teller
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -55,3 +57,9 @@ def cut(data: bytes, sizes: list[int]) -> Story:
         story = feed(story, data[start : start + size])
         start, i = start + size, i + 1
     return story
+
+
+def line_by_line(data: bytes) -> Story:
+    """The story without what is remembered of the shapes of lines: every one is read by the rules."""
+    with mock.patch.object(Teller, "quick", lambda self: False):
+        return feed(Story(), data)

@@ -9,7 +9,7 @@ import pytest
 from specdash.sglang.causes import first_cause
 from specdash.sglang.explain import as_json, as_text, conclude
 from specdash.sglang.story import Story, feed
-from tests.sglang_log.logkit import captures, cut, exit_codes, told
+from tests.sglang_log.logkit import captures, cut, exit_codes, line_by_line, told
 
 TARGET = ["starting", "init_distributed", "loading_weights/target", "kv_alloc/target"]
 DRAFTED = [*TARGET[:3], "loading_weights/draft", "kv_alloc/target", "kv_alloc/draft"]
@@ -157,12 +157,7 @@ def test_every_capture_can_be_explained(name: str) -> None:
     assert body["cause"]["sentence"] in text.replace("\n", " ") or body["cause"]["severity"]
 
 
-def test_the_usual_decode_line_is_read_as_by_key_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    import re
-
-    from specdash.sglang import decode
-
-    names = ("0.5.23-cpu/eagle3", "0.5.23-cpu/base", "0.5.9-cpu/base", "0.5.15.post1-h200/ngram")
-    fast = {name: told(captures()[name]).decodes for name in names}
-    monkeypatch.setattr(decode, "COMMON", re.compile(b"(?!)"))
-    assert {name: told(captures()[name]).decodes for name in names} == fast
+@pytest.mark.parametrize("name", sorted(ENDINGS))
+def test_lines_known_by_their_shape_tell_what_reading_each_one_tells(name: str) -> None:
+    """Batch lines whose numbers stand at known places too: the other reading goes by key and value."""
+    assert feed(Story(), captures()[name]) == line_by_line(captures()[name])

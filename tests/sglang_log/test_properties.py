@@ -10,6 +10,7 @@ from specdash.sglang.explain import as_json, as_text, conclude, kind_of
 from specdash.sglang.lines import MAX_PIECE, visible
 from specdash.sglang.story import Story, feed, finish
 from specdash.sglang.storytypes import KEEP_DECODES, KEEP_EVIDENCE, KEEP_HISTORY, KEEP_NOTES
+from tests.sglang_log.logkit import line_by_line
 from tests.support.examples import examples
 
 PIECES = [
@@ -51,6 +52,28 @@ PIECES = [
     b"\xff\xfe caf\xe9",
     b"",
     b"utes.",
+    b'[2026-05-04 09:13:07] INFO:     127.0.0.1:50123 - "POST /generate HTTP/1.1" 200 OK',
+    b'[2026-05-04 09:13:08] INFO:     "x" is not dead yet',
+    b'sglang-1  | [2026-05-04 09:13:08] INFO:     127.0.0.1:50124 - "POST /v1/errors HTTP/1.1" 200 OK',
+    b"[2026-05-04 09:13:08 TP7] Registering 77 weight views",
+    b"[1026-05-04 09:13:08 TP7] Registering 78 weight views",
+    b"[2026-05-04 09:13:09 TP0] Decode batch, #running-req: 48, #token: 81234, token usage: 0.93, accept len: 2.01, accept rate: 0.34, cuda graph: True, gen throughput (token/s): 2210.40, #queue-req: 57",
+    b"[2026-05-04 09:13:59 TP0] Decode batch, #running-req: 4, #token: 8, token usage: 0.1, gen throughput (token/s): 10, #queue-req: -1",
+    b"[2026-05-04 09:13:59 TP0] Decode batch, #running-req: 4, token usage: 0.1\r, gen throughput (token/s): 1e3",
+    b"[2026-05-04 09:14:09 TP0] Prefill batch, #new-seq: 1, #new-token: 812, #cached-token: 9, token usage: 0.93, #running-req: 3, #queue-req: 1, cuda graph: False, input throughput (token/s): 30.1 [2026-05-04 09:14:10 TP1] Decode batch, #running-req: 1",
+    b"[2026-05-04 09:14:11] Finish: obj=GenerateReqInput(rid='f00', text=\""
+    + b"it died in use, see [1] " * 24
+    + b'")',
+    b"[2026-05-04 09:14:11] Finish: obj=GenerateReqInput(rid='f00', text='"
+    + b"[2026-05-04 09:14:11] it's late " * 24
+    + b"')",
+    b"[2026-05-04 09:14:12 TP0] \x1b[32mall is well 5\x1b[0m",
+    b"2026-05-04 09:14:13 hello",
+    b"1026-05-04 09:14:13 hello",
+    b'{"message": "The server is fired up and ready to roll!", "n": 10}',
+    b'{"message": "The server is fired up and ready to roll!", "n": 01}',
+    b"  at 5 of 7",
+    b"[2026-05-04 09:13:10",
 ]
 ENDS = [b"\n", b"\n", b"\n", b"\r", b"\r\n", b""]
 logs = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(ENDS)), max_size=40).map(
@@ -74,6 +97,14 @@ def test_cutting_does_not_matter(data: bytes, lengths: list[int]) -> None:
     whole = feed(Story(), data)
     assert cut(data, lengths) == whole
     assert cut(data, [1]) == whole
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(logs)
+def test_lines_known_by_their_shape_tell_what_reading_each_one_tells(data: bytes) -> None:
+    up = b"[2026-05-04 09:00:00 TP0] The server is fired up and ready to roll!\n"
+    assert feed(Story(), data) == line_by_line(data)
+    assert feed(Story(), up + data) == line_by_line(up + data)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -244,3 +244,10 @@ def test_other_programs_errors_are_no_flag_of_ours() -> None:
         + "g++: error: unrecognized command-line option '-mamx'\nninja: error: loading 'build.ninja'\n"
     )
     assert story.phase == "loading_weights" and first_cause(story) is None
+
+
+def test_the_keys_of_known_kinds_are_those_that_have_an_action() -> None:
+    """`speaking.KEYS` stands apart from the actions, which need the teller."""
+    from specdash.sglang import speaking, telling
+
+    assert set(telling.KEYED) == speaking.KEYS
