@@ -1,9 +1,11 @@
-"""Random models for one big GPU: a 1 B Llama target in four shards, a small drafter, an EAGLE3 drafter, a misfit.
+"""Made models for one big GPU: a 1 B Llama target in four shards, a small drafter, EAGLE3 drafters, a misfit.
 
-    mk_models.py OUT TOKENIZER_DIR
+    mk_models.py OUT TOKENIZER_DIR [--tiny]
 
 The weights are a chain: embeddings dominate, layers add little, so the next token is mostly a function of the
-current one. Greedy text falls into loops: NGRAM accepts well, an EAGLE3 drafter with random weights accepts nothing.
+current one. Greedy text falls into loops: NGRAM accepts well. `eagle3` has random weights and accepts nothing;
+`eagle3-copy` and `eagle3-worse` hand the current token's embedding on (`copying`), the second with noise: two
+drafters of one shape that are accepted, to be switched hot. `--tiny`: a rehearsal size for a CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-HEADS, KV_HEADS, HEAD_DIM, FF, LAYERS, LONGEST = 16, 8, 128, 5632, 16, 8192
+TINY = "--tiny" in sys.argv
+HEADS, KV_HEADS, HEAD_DIM, FF, LAYERS, LONGEST = (
+    (8, 4, 64, 512, 4, 2048) if TINY else (16, 8, 128, 5632, 16, 8192)
+)
 RANDOM = torch.Generator().manual_seed(0)
 
 
@@ -42,6 +47,34 @@ def layer(prefix: str, hidden: int, q_in: int, std: float) -> dict[str, torch.Te
         mlp + "down_proj.weight": weight(hidden, FF, std=std),
         prefix + "input_layernorm.weight": ones(hidden),
         prefix + "post_attention_layernorm.weight": ones(hidden),
+    }
+
+
+def copying(hidden: int, noise: float) -> dict[str, torch.Tensor]:
+    """Attention of an EAGLE3 layer that looks at its own position and passes the token's embedding through.
+
+    Query and key are one random projection of the embedding, so a token matches itself (and its repetitions, which
+    say the same); value and output are an orthonormal projection and its transpose. `noise` is added to the value.
+    """
+    attention = "midlayer.self_attn."
+    group = HEADS // KV_HEADS
+    look = torch.randn(KV_HEADS, HEAD_DIM, hidden, generator=RANDOM) * 1.5 / hidden**0.5
+    wide = torch.linalg.qr(torch.randn(hidden, KV_HEADS * HEAD_DIM, generator=RANDOM))[0].T
+    none = torch.zeros(1, hidden)
+
+    def beside(rows: torch.Tensor) -> torch.Tensor:  # reads the embedding, not the hidden state next to it
+        return torch.cat([rows, none.expand(rows.shape[0], -1)], 1).to(torch.bfloat16)
+
+    value = wide + noise * torch.randn(wide.shape, generator=RANDOM) / hidden**0.5
+    out = torch.zeros(hidden, HEADS, HEAD_DIM)
+    out[:, ::group] = 30 * wide.T.reshape(hidden, KV_HEADS, HEAD_DIM)
+    return {
+        attention + "q_proj.weight": beside(look.repeat_interleave(group, 0).reshape(-1, hidden)),
+        attention + "k_proj.weight": beside(look.reshape(-1, hidden)),
+        attention + "v_proj.weight": beside(value),
+        attention + "o_proj.weight": out.reshape(hidden, -1).to(torch.bfloat16),
+        "midlayer.mlp.down_proj.weight": torch.zeros(hidden, FF, dtype=torch.bfloat16),
+        "fc.weight": torch.zeros(hidden, 3 * hidden, dtype=torch.bfloat16),
     }
 
 
@@ -93,7 +126,7 @@ def write(
 
 def main(out: Path, tokenizer: Path) -> None:
     vocab = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab_size()
-    hidden = 2048
+    hidden = 512 if TINY else 2048
     embeddings, head = weight(vocab, hidden, std=1.0), weight(vocab, hidden, std=1.0)
     target = {
         "model.embed_tokens.weight": embeddings,
@@ -113,8 +146,15 @@ def main(out: Path, tokenizer: Path) -> None:
     draft |= {key: value for key, value in target.items() if key.startswith("model.layers.0.")}
     write(out / "draft-small", tokenizer, config("LlamaForCausalLM", 1, hidden, vocab), draft)
 
-    layers = {"eagle_aux_hidden_state_layer_ids": [2, 8, 13], "use_aux_hidden_state": True}
-    for name, width, tables in (("eagle3", hidden, {"eagle_config": layers}), ("eagle3-misfit", 1024, {})):
+    aux = [0, 1, 2] if TINY else [2, 8, 13]
+    layers = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": aux, "use_aux_hidden_state": True}}
+    drafters = (
+        ("eagle3", hidden, layers, None),
+        ("eagle3-copy", hidden, layers, 0.0),
+        ("eagle3-worse", hidden, layers, 0.4),
+        ("eagle3-misfit", hidden // 2, {}, None),
+    )
+    for name, width, tables, noise in drafters:
         eagle = {
             "fc.weight": weight(width, 3 * width),
             "norm.weight": ones(width),
@@ -122,6 +162,7 @@ def main(out: Path, tokenizer: Path) -> None:
             "midlayer.hidden_norm.weight": ones(width),
         }
         eagle |= layer("midlayer.", width, 2 * width, 0.02)
+        eagle |= {} if noise is None else copying(width, noise)
         about = config("LlamaForCausalLMEagle3", 1, width, vocab, draft_vocab_size=vocab, **tables)
         write(out / name, tokenizer, about, eagle)
     print("models ok, vocabulary", vocab)
