@@ -5,42 +5,25 @@ Kept out of `app` so that dialogs are imported when first opened, not before the
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specdash.control.plans import Danger, Plan, StepEvent
+from specdash.control.plans import Plan, StepEvent
 from specdash.errors import SpecdashError
-from specdash.monitor.state import ActionState
-from specdash.tui import themes
-from specdash.tui.actions import BY_ID, Action
-from specdash.tui.logview import LogView
 from specdash.tui.messages import Adoptable, Decide, Told
-from specdash.tui.views.link import is_living, run_name
+from specdash.tui.pages import Pages
+from specdash.tui.taking import Taking
+from specdash.tui.views.link import run_name
 from specdash.tui.words import one_line
 
 if TYPE_CHECKING:
     from specdash.tui.app import SpecdashApp
 
-ZOOMS = {"gpus": "-zoom-gpus", "server": "-zoom-server", "log": "-zoom-log"}
-SENT = "sent to the terminal (may be refused)"
 
-
-class Doing:
+class Doing(Pages, Taking):
     def __init__(self, app: SpecdashApp) -> None:
-        self.app = app
+        super().__init__(app)
         self._rejoined: set[str] = set()
-        self.standing: dict[str, Plan] = {}
-        """Host → a switch whose program there was killed before its end."""
-
-    @property
-    def main(self) -> Any:
-        return self.app.screen_stack[0]
-
-    @property
-    def log(self) -> LogView:
-        return self.main.query_one(LogView)  # type: ignore[no-any-return]
 
     def tick(self) -> None:
         """Once per look at the state: the bell, and what goes on on a host that has just come up."""
@@ -55,64 +38,6 @@ class Doing:
                 self.app.bell()
         while notices.came:
             self.app.alerts.add(notices.came.pop(0))
-
-    # Whether ------------------------------------------------------------------------------------------
-
-    def why_not(self, action: Action) -> str:
-        app = self.app
-        if action.danger is not Danger.NONE:
-            if app.read_only:
-                return "specdash runs with --read-only."
-            host = app.host
-            if host is None:
-                return "no host is chosen."
-            refused = app.operator.can_change(host.name)
-            if refused:
-                return refused
-            if host.link.status != "up":
-                return f"{host.name} is not connected."
-            running = self._running()
-            if action.id == "abort":
-                return "" if running is not None else "nothing runs that could be taken back."
-            if running is not None:
-                return f"“{running.title}” is still running."
-            if action.id == "attach":
-                return "" if host.name in self.standing else "no switch stands still here."
-        server = app.server
-        if action.id == "launch" and not app.profile_name:
-            return "no profile is chosen; choose one at the left."
-        if action.id == "stop" and (server is None or not is_living(server)):
-            return "no server is running here."
-        if action.id == "switch":
-            if server is None or not is_living(server):
-                return "no server is running here; l launches one."
-            if not app.profile_name:
-                return "no profile to switch to; choose one at the left."
-        if action.id == "hot":
-            if server is None or not is_living(server):
-                return "no server is running here; l launches one."
-            if not server.run.algorithm:
-                return "this server has no drafter; w switches to a profile that has one."
-        if action.id == "retry":
-            if app.host is None:
-                return "no host is chosen."
-            if app.host.link.status == "up":
-                return f"{app.host.name} is connected."
-        if action.id in ("info",) and server is None:
-            return "no server is chosen."
-        if action.id == "search" and not app.run_id:
-            return "there is no log here."
-        return ""
-
-    def _running(self) -> ActionState | None:
-        host = self.app.host
-        return next((a for a in host.actions if a.status == "running"), None) if host else None
-
-    def _may(self, name: str) -> bool:
-        why = self.why_not(BY_ID[name])
-        if why:
-            self.app.tell(f"{BY_ID[name].title.capitalize()}: {why}", "warning")
-        return not why
 
     # Plans --------------------------------------------------------------------------------------------
 
@@ -349,161 +274,40 @@ class Doing:
 
         self.app.push_screen(ChooseServer(message.rows), chosen)
 
+    def action_pulse(self) -> None:
+        """Fixed prompts now. It loads a serving engine for some seconds, so it is asked before."""
+        from specdash.tui.dialogs.decide import DecideDialog
+
+        server = self.app.server
+        if not self._may("pulse") or server is None:
+            return
+        host, run, name = self.app.host_name, self.app.run_id, run_name(server)
+        busy = server.numbers.running.value
+
+        def done(word: str | None) -> None:
+            if word == "pulse":
+                self.app.notify(f"Pulse of {name}…", markup=False, timeout=3)
+                self.app.run_worker(self._pulse(host, run, name), group="plan", exclusive=False)
+
+        words = [
+            "The same few prompts, one at a time: some seconds of one stream. It tells tok/s, accept length and the "
+            "acceptance of each draft position, which nothing else does.",
+        ]
+        if busy:
+            words.append(f"Requests that run now: {busy}. They slow it down, and it slows them.")
+        answers = [("no", "Not now"), ("pulse", "Pulse")]
+        self.app.push_screen(DecideDialog(f"Pulse of {name}?", words, answers), done)
+
+    async def _pulse(self, host: str, run: str, name: str) -> None:
+        try:
+            said = await self.app.operator.pulse(host, run)
+        except (SpecdashError, TimeoutError) as problem:
+            words = str(problem) or "the server did not answer in time."
+            self.app.post_message(Told(f"Pulse of {name}: {words}", "warning"))
+            return
+        self.app.post_message(Told(f"Pulse of {name}: {said}"))
+
     def action_retry(self) -> None:
         if self._may("retry"):
             self.app.hub.retry(self.app.host_name)
             self.app.notify(f"Connecting to {one_line(self.app.host_name)}…", markup=False, timeout=3)
-
-    # Screens ------------------------------------------------------------------------------------------
-
-    def action_probe(self) -> None:
-        from specdash.tui.dialogs.probe import ProbeScreen
-
-        self.app.push_screen(ProbeScreen(self.app.host_name, self.app.profile_name))
-
-    def action_runs(self) -> None:
-        from specdash.tui.dialogs.runs import RunsScreen
-
-        self.app.push_screen(RunsScreen(self.app.host_name), self._run_chosen)
-
-    def _run_chosen(self, run: str | None) -> None:
-        if run:
-            self.app.run_id, self.app.pinned = run, True
-            self.refresh()
-
-    def action_profiles(self) -> None:
-        from specdash.tui.dialogs.profiles import ProfilesScreen
-
-        self.app.push_screen(ProfilesScreen(self.app.profile_name), self._profile_chosen)
-
-    def _profile_chosen(self, name: str | None) -> None:
-        if name:
-            self._choose(name)
-
-    def _choose(self, name: str) -> None:
-        from specdash.tui.side import Side
-
-        self.app.profile_name = name
-        self.main.query_one("#profiles", Side).choose(("profile", "", name))
-        self.refresh()
-
-    def action_info(self) -> None:
-        from specdash.tui.dialogs.reading import SourcesScreen
-
-        if self._may("info"):
-            self.app.push_screen(SourcesScreen())
-
-    def action_fleet(self) -> None:
-        from specdash.tui.dialogs.fleet import FleetScreen
-
-        self.app.push_screen(FleetScreen(), self._host_chosen)
-
-    def _host_chosen(self, host: str | None) -> None:
-        if host:
-            self.app.host_name, self.app.run_id, self.app.pinned = host, "", False
-            self.refresh()
-
-    def action_notices(self) -> None:
-        from specdash.tui.dialogs.reading import NoticesScreen
-
-        self.app.push_screen(NoticesScreen())
-
-    def action_help(self) -> None:
-        from specdash.tui.dialogs.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self.app.focused))
-
-    def action_zoom(self) -> None:
-        focused = self.app.focused
-        name = focused.id if focused is not None and focused.id in ZOOMS else "log"
-        wanted = not self.main.has_class(ZOOMS[name])
-        self.main.remove_class(*ZOOMS.values())
-        self.main.set_class(wanted, ZOOMS[name])
-        self.refresh()
-
-    def action_side(self) -> None:
-        if self.main.has_class("-narrow"):
-            self.main.toggle_class("-side")
-        else:
-            self.main.toggle_class("-noside")
-        self.refresh()
-
-    def action_theme(self) -> None:
-        names = [theme.name for theme in themes.ALL]
-        index = names.index(self.app.theme) if self.app.theme in names else -1
-        self.app.theme = names[(index + 1) % len(names)]
-        self.app.kept.put("theme", self.app.theme)
-        self.app.tell(f"Theme: {self.app.theme}")
-        self.refresh()
-
-    def refresh(self) -> None:
-        self.app._dirty = True
-        self.app.call_after_refresh(self.app._tick)
-
-    # The log's wishes ---------------------------------------------------------------------------------
-
-    def action_search(self) -> None:
-        if self._may("search"):
-            self.app.ask("search", "search the log (regular expression); empty ends it", self.log.finder.text)
-
-    def log_asked(self, what: str, text: str) -> None:
-        if what == "search":
-            self.action_search()
-        elif what == "filter":
-            self.app.ask("filter", "show only lines that match; empty shows all", text)
-        elif what == "kept":
-            self.app.kept.put("log", self.log.settings())
-            self.app.show_log_keys()
-        elif what == "tell":
-            self.app.notify(text, markup=False, timeout=3)
-        elif what == "copy":
-            self.copy(text)
-        elif what == "save":
-            self.save()
-        elif what == "full":
-            from specdash.tui.dialogs.reading import TextScreen
-
-            self.app.push_screen(TextScreen("One line of the log", text))
-
-    def answered(self, asked: str, text: str) -> None:
-        from dataclasses import replace
-
-        if asked == "search":
-            self.log.search(text)
-        elif asked == "filter":
-            self.log.set_filter(replace(self.log.table.filter, text=text))
-
-    def copy(self, text: str) -> None:
-        """By OSC 52, which the terminal may refuse without a word: so never say "copied"."""
-        self.app.copy_to_clipboard(text)
-        lines = text.count("\n") + 1
-        self.app.notify(
-            f"{lines} {'line' if lines == 1 else 'lines'} {SENT}. S saves to a file instead.",
-            markup=False,
-            timeout=5,
-        )
-
-    def save(self) -> None:
-        log = self.log
-        name = f"specdash-{self.app.run_id or 'log'}-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-        path = Path.cwd() / "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-        first, last = sorted((log.mark, log.cursor)) if log.mark is not None else (0, log.table.count - 1)
-        self.app.run_worker(self._save(path, first, last), group="save", exclusive=True)
-
-    async def _save(self, path: Path, first: int, last: int) -> None:
-        """What is shown, safe and without secrets, in slices; 0600, since logs tell much."""
-        import asyncio
-        import os
-
-        log = self.log
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                for row in range(first, last + 1):
-                    file.write(log.pen.text_of(row) + "\n")
-                    if row % 1000 == 999:
-                        await asyncio.sleep(0)
-        except OSError as problem:
-            self.app.post_message(Told(f"Could not save to {path}: {problem.strerror}.", "warning"))
-            return
-        self.app.post_message(Told(f"Saved {last - first + 1:,} lines to {path}"))

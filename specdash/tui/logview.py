@@ -145,7 +145,7 @@ class LogView(LogScroll, Painter):
         wanted = self.table.filter
         if wanted.narrow:
             # The count first: it must not be what is cut off.
-            title.append((f"  {self.table.count:,} of {plural(count, 'line')}", "strong"))
+            title.append((f"  {self.table.count:,} of {count:,}", "strong"))
         else:
             title.append((f"  {plural(count, 'line')}", "dim"))
         if wanted.active:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specdash.control.plans import Check, Danger, Plan, StepEvent
 from specdash.errors import ConfigError, Refused, SpecdashError
-from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow
+from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow, StacksView
 
 if TYPE_CHECKING:
     from specdash.config.settings import Settings
@@ -281,6 +281,20 @@ class ControlOperator:
             except ConfigError as problem:
                 return ProbeView(problem=problem.sentence, step=problem.step)
         return probe_view(await probe(self.hub.link(host), python, cwd, env))
+
+    async def stacks(self, host: str, run: str) -> StacksView:
+        from specdash.control import stacks
+
+        found = await stacks.take(self.hub.link(host), run, keep=not self.can_change(host))
+        return StacksView(found.text, len(found.processes), found.path, found.step)
+
+    async def pulse(self, host: str, run: str) -> str:
+        from specdash.control import pulse
+
+        result = await pulse.tell(self.hub, host, run, keep=not self.can_change(host))
+        others = result.get("running_before")
+        beside = f" {others} other requests ran: this is not one stream alone." if others else ""
+        return f"{result['sentence']}{beside}"
 
     def redact(self, line: bytes) -> bytes:
         from specdash.sglang import redact

@@ -73,18 +73,14 @@ class ProbeView:
 
 
 @dataclass(frozen=True)
-class RunRow:
-    """One past or present run for the runs screen."""
+class StacksView:
+    """Stacks of all processes of a run, secrets out. `step`: what would show more; `path`: where they are kept."""
 
-    id: str
-    profile: str
-    algorithm: str
-    state: str
-    started: str
-    took: str
-    tok_s: float | None = None
-    accept_length: float | None = None
-    ending: str = ""
+    text: str = ""
+    processes: int = 0
+    path: str = ""
+    step: str = ""
+    problem: str = ""
 
 
 class Operator(Protocol):
@@ -137,5 +133,13 @@ class Operator(Protocol):
     async def plan_adopt(self, host: str, name: str) -> Plan: ...
 
     async def probe(self, host: str, profile: str) -> ProbeView: ...
+
+    async def stacks(self, host: str, run: str) -> StacksView:
+        """A look at where its processes are. Kept on the host unless that is read-only."""
+        ...
+
+    async def pulse(self, host: str, run: str) -> str:
+        """Fixed prompts now; what they told, in a sentence. The numbers come by the state."""
+        ...
 
     def redact(self, line: bytes) -> bytes: ...

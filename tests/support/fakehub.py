@@ -29,7 +29,7 @@ from specdash.monitor.state import (
     Verdict,
 )
 from specdash.sglang.story import Story, feed
-from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow
+from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow, StacksView
 
 NOW = 10_000.0
 STATES = (
@@ -358,7 +358,9 @@ def _first(kind: str) -> HostState:
             steps[2].update(status="failed", sentence="exit code 1")
             steps[3].update(
                 name="rollback",
-                title="Back to kimi-k2.5-eagle3", status="done", sentence="serves again after 312 s"
+                title="Back to kimi-k2.5-eagle3",
+                status="done",
+                sentence="serves again after 312 s",
             )
             action = replace(
                 action,
@@ -599,6 +601,17 @@ class FakeOperator:
                 ("Medusa", "not_in_build", "No algorithm and no file of that name."),
             ),
         )
+
+    async def stacks(self, host: str, run: str) -> StacksView:
+        self.asked.append(f"stacks {host} {run}")
+        text = "4000 sglang::scheduler_TP0 S\n  barrier (torch/distributed/distributed_c10d.py:4811)\n"
+        return StacksView(
+            text, 1, "/root/.specdash/hosts/x/runs/r1/stacks.txt", "For Python frames install py-spy."
+        )
+
+    async def pulse(self, host: str, run: str) -> str:
+        self.asked.append(f"pulse {host} {run}")
+        return "81.0 tok/s, one stream, accept length 2.31 over 209 verify steps."
 
     def redact(self, line: bytes) -> bytes:
         return line.replace(b"hunter2", "•••".encode())

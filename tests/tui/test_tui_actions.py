@@ -395,3 +395,35 @@ async def test_a_switch_that_stands_still_can_go_on_or_be_taken_back(
         await pilot.press(*keys)
         await settle(app, pilot)
         assert operator.asked == wanted
+
+
+async def test_stacks_of_a_stalled_load_are_one_key_away() -> None:
+    operator = FakeOperator()
+    async with screen("stalled", operator=operator, read_only=True) as (app, pilot):
+        assert "K shows where each process is stuck" in text_of(app)
+        await pilot.press("K")
+        await settle(app, pilot)
+        assert operator.asked == ["stacks h200-a r1"]
+        text = text_of(app)
+        assert "distributed_c10d.py:4811" in text and "stacks.txt" in text and "py-spy" in text
+
+
+async def test_a_pulse_is_asked_before_and_told_after() -> None:
+    operator = FakeOperator()
+    async with screen("ready", (120, 40), operator=operator) as (app, pilot):
+        await pilot.press("m")
+        await settle(app, pilot)
+        assert "Requests that run now: 1" in text_of(app)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert operator.asked == []
+        await pilot.press("m")
+        await settle(app, pilot)
+        await pilot.press("right", "enter")
+        await settle(app, pilot)
+        assert operator.asked == ["pulse h200-a r1"]
+        assert "over 209 verify steps" in app.notices.all[-1].sentence
+    async with screen("loading", (120, 40), operator=operator) as (app, pilot):
+        await pilot.press("m")
+        await settle(app, pilot)
+        assert "does not serve now" in text_of(app)
