@@ -217,6 +217,14 @@ def aux_layers(target: Config, draft: Config, context: Context) -> List[Finding]
         ).format(count, ids)
         remedy = "Watch the accept length from the first requests on."
         out.append(Finding("warn", "aux_layer_ids_unusual", sentence, remedy, "all"))
+    elif name == "EAGLE3" and count - 1 in ids:
+        # Seen on 0.5.23 with LlamaForCausalLM: two of three hidden states arrive, the first request kills the engine.
+        sentence = (
+            "Layer id {} is the target's last layer: SGLang captures before layer id + 1, and most of its classes "
+            "have none after the last (ids {}). Then the first request ends the engine by a shape error."
+        ).format(count - 1, ids)
+        remedy = "Ask its maker whether ids count from 1; try it where nobody is served."
+        out.append(Finding("warn", "aux_layer_ids_unusual", sentence, remedy, "all"))
     elif ids != sorted(set(ids)):
         sentence = "Layer ids {} are not ascending, or repeat.".format(ids)
         out.append(Finding("warn", "aux_layer_ids_unusual", sentence, "", "all"))

@@ -44,6 +44,7 @@ def kimi_drafter(*ids: int) -> dict[str, Any]:
     ("ids", "verdict", "category"),
     [
         ((2, 30, 58), "ok", ""),
+        ((2, 30, 60), "warn", "aux_layer_ids_unusual"),
         ((2, 30, 61), "warn", "aux_layer_ids_unusual"),
         ((2, 30, 62), "block", "aux_layer_ids_out_of_range"),
         ((-1, 30, 58), "block", "aux_layer_ids_out_of_range"),
