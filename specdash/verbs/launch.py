@@ -21,15 +21,22 @@ EXAMPLES = """\
 examples:
   specdash launch kimi-k2.5-eagle3              show the plan, ask, start
   specdash launch kimi-k2.5-eagle3 --wait --yes   for scripts: 0 when it serves, 2 when it died
-  specdash launch kimi-k2.5-base --dry-run      only the plan"""
+  specdash launch kimi-k2.5-base --dry-run      only the plan
+  specdash launch kimi-k2.5-16gpu --host gpu1,gpu2 --wait   one server over two hosts"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE", help="name of a profile, or its file")
-    parser.add_argument("--host", metavar="HOST", help="another host than the profile's")
+    parser.add_argument("--host", metavar="HOST", help="another host than the profile's; several with commas")
     parser.add_argument("--wait", action="store_true", help="follow it until it serves or dies")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     parser.add_argument("--force", action="store_true", help="start although a check blocks it")
+    parser.add_argument(
+        "--lost",
+        choices=("leave", "stop"),
+        default="leave",
+        help="with --wait, over several hosts: what to do with the rest when a host is lost (leave)",
+    )
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
@@ -38,12 +45,16 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import launch
     from specdash.control.preflight import preflight
     from specdash.control.profiles import resolve
+    from specdash.verbs import many
     from specdash.verbs.context import plan_json, plan_lines
     from specdash.verbs.follow import follow
 
+    layout = many.layout_of(context, args.profile, args.host)
+    if layout is not None:
+        return await many.launch(args, context, layout)
     spec = resolve(args.profile, context.settings)
     if args.host:
-        spec = replace(spec, host=args.host)
+        spec = replace(spec, host=args.host, hosts=())
     link = await context.open_link(spec.host)
     try:
         checks = await preflight(link, spec)

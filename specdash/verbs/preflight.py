@@ -25,16 +25,20 @@ MARK = {"ok": "ok", "warn": "warn", "block": "BLOCK", "not_checked": "?"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE", help="a profile's name or file")
-    parser.add_argument("--host", metavar="HOST", help="another host than the profile's")
+    parser.add_argument("--host", metavar="HOST", help="another host than the profile's; several with commas")
     parser.add_argument("--fresh", action="store_true", help="read SGLang again, whatever is remembered")
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import preflight, profiles
+    from specdash.verbs import many
 
+    layout = many.layout_of(context, args.profile, args.host)
+    if layout is not None:
+        return await many.preflight(args, context, layout)
     spec = profiles.resolve(args.profile, context.settings)
     if args.host:
-        spec = replace(spec, host=args.host)
+        spec = replace(spec, host=args.host, hosts=())
     link = await context.open_link(spec.host)
     try:
         checks = await preflight.preflight(link, spec, use_cache=not args.fresh)

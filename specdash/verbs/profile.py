@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = action("command", "the shell line that launches a profile by hand")
     add.add_argument("profile", metavar="PROFILE")
     add.add_argument("--lines", action="store_true", help="one option a line")
+    add.add_argument("--host", metavar="HOST", help="over these hosts, with commas: one line a rank")
     add = action("import", "a profile from an existing shell line")
     add.add_argument("line", metavar="LINE", help="the whole line, quoted; - reads it from standard input")
     add.add_argument("--name", metavar="NAME", help="write it as a profile of this name, else print it")
@@ -66,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--force", action="store_true", help="replace a profile of that name")
 
 
-def run(args: argparse.Namespace, context: Context) -> Exit:
-    return {
+def run(args: argparse.Namespace, context: Context) -> Exit | Coroutine[Any, Any, Exit]:
+    actions: dict[str, Callable[[argparse.Namespace, Context], Exit | Coroutine[Any, Any, Exit]]] = {
         "list": _list,
         "show": _show,
         "check": _check,
@@ -76,7 +78,8 @@ def run(args: argparse.Namespace, context: Context) -> Exit:
         "diff": _diff,
         "schema": _schema,
         "new": _new,
-    }[args.action](args, context)
+    }
+    return actions[args.action](args, context)
 
 
 def _list(args: argparse.Namespace, context: Context) -> Exit:
@@ -188,10 +191,14 @@ def _check(args: argparse.Namespace, context: Context) -> Exit:
     return Exit.WARNING if any(row["problem"] for row in results) else Exit.OK
 
 
-def _command(args: argparse.Namespace, context: Context) -> Exit:
+def _command(args: argparse.Namespace, context: Context) -> Exit | Coroutine[Any, Any, Exit]:
     from specdash.control import profiles
     from specdash.sglang.shell_line import format_line
+    from specdash.verbs import many
 
+    layout = many.layout_of(context, args.profile, getattr(args, "host", None))
+    if layout is not None:
+        return many.command(context, layout, continued=args.lines)
     spec = profiles.resolve(args.profile, context.settings)
     line = format_line(spec, continued=args.lines)
     if context.json:

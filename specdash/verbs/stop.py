@@ -24,7 +24,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run id, its beginning, or a profile's name")
+    parser.add_argument("run", metavar="RUN", nargs="?", help="run id, its beginning, or a profile's name")
     parser.add_argument("--host", metavar="HOST", help="where it runs; default: the profile's host")
     parser.add_argument(
         "--drain",
@@ -43,16 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline", metavar="S", type=float, default=60.0, help="seconds until what is left is killed"
     )
+    parser.add_argument(
+        "--unproven",
+        action="store_true",
+        help="finish every stop over several hosts that a host out of reach left unproven",
+    )
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
-    from specdash.control import hostruns, stop
+    from specdash.control import hostruns, ranks_store, stop
+    from specdash.verbs import many
     from specdash.verbs.follow import follow, host_of
 
+    over_hosts = await many.stop(args, context)
+    if over_hosts is not None:
+        return over_hosts
     link = await context.open_link(host_of(context, args.run, args.host))
     try:
         run_id = await _named(link, args.run)
         record = await hostruns.record(link, run_id)
+        members = ranks_store.members_of(record.get("together") or {})
+        if len(members) > 1:  # a rank of a server over several hosts: without it the others serve nobody
+            ident, profile = str(record["run_id_all"]), str(record.get("profile") or "")
+            return await many.stop_members(args, context, ident, profile, members)
         proof = record.get("proof") or {}
         if record.get("ended") and proof.get("proven", True):
             said = f"{run_id} has ended already. {proof.get('sentence') or 'No process of it is left.'}"

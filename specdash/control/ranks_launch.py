@@ -1,0 +1,438 @@
+"""Launch one server over several hosts, all or nothing: prepared everywhere, then started everywhere at once.
+
+Each rank is a run of its own host, detached, under one common id. A rank that cannot be prepared or started takes
+back what this very launch did on the others. A host that is lost in the middle does not: its rank may live on, so
+the rest is named, and stopped only when that was asked for (`lost="stop"`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+from specdash.config import secrets as config_secrets
+from specdash.control import hostruns, launch, ranks_stop, ranks_store, ranks_story
+from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
+from specdash.control.ranks import Ranks, run_id
+from specdash.control.ranks_follow import Watch
+from specdash.control.ranks_party import Party
+from specdash.control.ranks_store import Member, Server
+from specdash.errors import LinkError, Refused, RemoteError, SpecdashError
+from specdash.sglang import redact
+from specdash.sglang.causes import Cause
+from specdash.sglang.commandline import LaunchSpec
+from specdash.sglang.explain import cause_json
+
+LOST_S = 60.0
+"""A host that is out of reach for so long while the server loads is lost; a short break of its link is not."""
+SETTLE_S = 4.0
+"""After the first end that is seen: the others' ends come, and with them, which was first."""
+FOLLOWER_STOP_S = 15.0
+Lost = Literal["leave", "stop"]
+
+
+def plan(
+    party: Party, ranks: Ranks, checks: tuple[Check, ...] = (), *, all_id: str = "", by: str = ""
+) -> Plan:
+    """What a launch of all ranks will do: every host's exact command and folder. Changes nothing."""
+    ident = all_id or hostruns.new_id(ranks.profile)
+    members = [Member(one.rank, one.host, run_id(ident, one.rank)) for one in ranks.ranks]
+    runs = describe(party, ranks, ident, members, by)
+    commands = [
+        f"{one.host}: in {run['cwd']}: {shlex.join(run['argv'])}"
+        for one, run in zip(ranks.ranks, runs, strict=True)
+    ]
+    notes = [f"Ranks meet at {ranks.init.text} ({ranks.init.rule})."]
+    for one, run in zip(ranks.ranks, runs, strict=True):
+        env = ", ".join(f"{k}={v}" for k, v in one.spec.env.items() if k.endswith(("IFNAME", "HOST_IP")))
+        notes.append(f"Rank {one.rank} on {one.host}: run folder {run['folder']}{f', {env}' if env else ''}.")
+    notes.append("All or nothing: a rank that cannot be started has the others stopped.")
+    notes.append("It goes on when specdash, the links or the logins end.")
+    port = runs[0]["http"]["port"]
+    return Plan(
+        id=ident,
+        kind="launch",
+        host=ranks.hosts[0],
+        title=f"Launch {ranks.profile} on {', '.join(ranks.hosts)} as one server",
+        danger=Danger.CHANGES,
+        steps=(
+            Step("prepare", "Prepare the run on every host", "", launch.START_S),
+            Step("start", "Start all ranks at once", "; ".join(commands), launch.START_S),
+            Step("ready", "Wait until rank 0 generates", f"port {port} on {ranks.hosts[0]}", launch.READY_S),
+        ),
+        checks=checks,
+        notes=tuple(notes),
+        spec={
+            "together": ident,
+            "profile": ranks.profile,
+            "init": ranks.init.text,
+            "run_id": members[0].run,
+            "members": [member.as_json() for member in members],
+            "runs": runs,
+            "launches": [one.spec.as_json() for one in ranks.ranks],
+        },
+    )
+
+
+def describe(
+    party: Party, ranks: Ranks, ident: str, members: Sequence[Member], by: str = ""
+) -> list[dict[str, Any]]:
+    """run.json of every rank, each with all members, so that any host's record leads to the others."""
+    out = []
+    for one, member in zip(ranks.ranks, members, strict=True):
+        run = launch.describe(party.links[one.host], one.spec, member.run, by)
+        run.update(together_json(ident, member, members, ranks.init.text))
+        out.append(run)
+    return out
+
+
+def together_json(ident: str, member: Member, members: Sequence[Member], init: str) -> dict[str, Any]:
+    told = [one.as_json() for one in members]
+    return {
+        "run_id_all": ident,
+        "together": {"id": ident, "rank": member.rank, "init": init, "members": told},
+    }
+
+
+async def run(
+    party: Party,
+    plan: Plan,
+    *,
+    resolve: launch.Resolve = config_secrets.resolve,
+    wait: bool = True,
+    force: bool = False,
+    lost: Lost = "leave",
+    lost_s: float = LOST_S,
+    ready_s: float = launch.READY_S,
+) -> AsyncIterator[StepEvent]:
+    """Prepare all, start all, then (with `wait`) follow them to ready or to the first failure.
+
+    Repeating it starts nothing twice. Raises Refused when a check blocks (`force` overrides).
+    """
+    if plan.blocked and not force:
+        first = plan.blocked[0]
+        raise Refused(f"{plan.title}: {first.sentence}", first.remedy)
+    members = [Member.from_json(one) for one in plan.spec["members"]]
+    async for event in prepare(party, plan, members, resolve):
+        yield event
+        if event.final:
+            return
+    async for event in begin(party, plan.id, str(plan.spec["together"]), members, last=not wait):
+        yield event
+        if event.final:
+            return
+    if not wait:
+        return
+    ident = str(plan.spec["together"])
+    keeping = asyncio.create_task(prune(party, members))
+    try:
+        async for event in follow(party, plan.id, ident, members, lost=lost, lost_s=lost_s, ready_s=ready_s):
+            yield event
+    finally:
+        keeping.cancel()
+
+
+async def prepare(
+    party: Party, plan: Plan, members: Sequence[Member], resolve: launch.Resolve
+) -> AsyncIterator[StepEvent]:
+    """Every host's run folder, or none: what was made is taken away when one host cannot."""
+    hosts = ", ".join(member.host for member in members)
+    yield StepEvent(plan.id, "prepare", "running", f"Preparing on {hosts}.")
+    ranks_store.put(Server(plan.spec["together"], str(plan.spec["profile"]), tuple(members), {}))
+
+    async def one(member: Member, run: Mapping[str, Any], spec: LaunchSpec) -> None:
+        link = party.links.get(member.host)
+        if link is None:
+            raise LinkError(party.away.get(member.host, "it is out of reach"))
+        made = await launch.prepare(link, spec, run, resolve)
+        params, blob = made.call(hostruns.base(link))
+        await party.call(member.host, "ranks.prepare", params, timeout=60, blob=blob)
+
+    specs = [LaunchSpec.from_json(one) for one in plan.spec["launches"]]
+    jobs = (
+        one(member, run, spec) for member, run, spec in zip(members, plan.spec["runs"], specs, strict=True)
+    )
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    bad = _failures(members, results)
+    if not bad:
+        yield StepEvent(plan.id, "prepare", "done", f"Prepared on {hosts}; nothing runs yet.")
+        return
+    left = await discard(party, members)
+    said = " ".join(f"Rank {member.rank} cannot be prepared on {member.host}: {why}" for member, why in bad)
+    tail = " Nothing was started; what was prepared on the others is removed."
+    if left:
+        tail = f" Nothing was started; {', '.join(left)} could not be cleaned up: specdash stop {plan.spec['together']}"
+    _forget(str(plan.spec["together"]), str(plan.spec["profile"]), members, left)
+    yield StepEvent(plan.id, "prepare", "failed", said + tail, final="failed", data=_bad_json(bad))
+
+
+async def begin(
+    party: Party,
+    plan_id: str,
+    ident: str,
+    members: Sequence[Member],
+    *,
+    last: bool = False,
+    step: str = "start",
+) -> AsyncIterator[StepEvent]:
+    """All prepared ranks at once. A rank that cannot be started has the others stopped."""
+    yield StepEvent(plan_id, step, "running", "Starting all ranks.")
+    began = time.monotonic()
+    sent: dict[int, float] = {}
+
+    async def one(member: Member) -> dict[str, Any]:
+        base = hostruns.base(party.links[member.host]) if member.host in party.links else ""
+        sent[member.rank] = time.monotonic() - began
+        made = await party.call(member.host, "ranks.begin", {"base": base, "id": member.run}, timeout=60)
+        if made["phase"] == "failed":
+            raise RemoteError("failed", f"{made.get('sentence')} {made.get('step') or ''}".strip())
+        return made
+
+    results = await asyncio.gather(*(one(member) for member in members), return_exceptions=True)
+    bad = _failures(members, results)
+    if not bad:
+        good = [one for one in results if isinstance(one, dict)]
+        spread = await start_spread(party, members, good)
+        pids = ", ".join(
+            f"rank {m.rank} on {m.host} as pid {r['pid']}" for m, r in zip(members, good, strict=True)
+        )
+        apart = f", {spread:.2f} s apart" if spread is not None else ""
+        said = f"Started {pids}{apart}."
+        data = {
+            "together": ident,
+            "ranks": [m.as_json() for m in members],
+            "apart_s": spread,
+            "pids": [r["pid"] for r in good],
+        }
+        yield StepEvent(plan_id, step, "done", said, final="done" if last else "", data=data)
+        return
+    said = " ".join(f"Rank {member.rank} could not be started on {member.host}: {why}" for member, why in bad)
+    yield StepEvent(plan_id, step, "running", f"{said} Stopping the others, which this launch started.")
+    outcomes: list[ranks_stop.Outcome] = []
+    async for event, outcome in ranks_stop.stop_all(party, plan_id, members, 0.0, FOLLOWER_STOP_S):
+        if outcome is not None:
+            outcomes.append(outcome)
+        elif event is not None:
+            yield event
+    yield StepEvent(
+        plan_id,
+        step,
+        "failed",
+        f"{said} {after_stop(ident, members, outcomes)}",
+        final="failed",
+        data=_bad_json(bad),
+    )
+
+
+async def start_spread(
+    party: Party, members: Sequence[Member], made: Sequence[Mapping[str, Any]]
+) -> float | None:
+    """Seconds between the first and the last start, by each host's own clock set against ours. None: not told."""
+
+    async def ahead(member: Member) -> float:
+        before = time.time()
+        told = await party.call(member.host, "network.look", {}, timeout=10)
+        return float(told["now_unix"]) - (before + time.time()) / 2
+
+    try:
+        aheads = await asyncio.gather(*(ahead(member) for member in members))
+        starts = [float(one["started_unix"]) - a for one, a in zip(made, aheads, strict=True)]
+    except (SpecdashError, KeyError, TypeError, ValueError):
+        return None
+    return max(starts) - min(starts)
+
+
+async def follow(
+    party: Party,
+    plan_id: str,
+    ident: str,
+    members: Sequence[Member],
+    *,
+    lost: Lost = "leave",
+    lost_s: float = LOST_S,
+    ready_s: float = launch.READY_S,
+    step: str = "ready",
+    clean: bool = True,
+) -> AsyncIterator[StepEvent]:
+    """The ranks to a generation of rank 0, or to the first failure. With `clean`, a failure has the rest stopped."""
+    began, told = time.monotonic(), ""
+    first_end: float | None = None
+    async with Watch(party, members) as watch:
+        while True:
+            await watch.changed()
+            views = watch.views()
+            now = time.monotonic()
+            merged = ranks_story.merge(views)
+            if merged.phase == "ready":
+                quiet = await tell_ready(party, members)
+                tail = f" {quiet}" if quiet else ""
+                took = now - began
+                said = f"Ready: a real generation came back from {views[0].name}. It took {took:.0f} s.{tail}"
+                data = {"together": ident, "took_s": took, **merged.data}
+                yield StepEvent(plan_id, step, "done", said, final="done", data=data)
+                return
+            asked = [view for view in views if view.stop_asked]
+            if asked and not merged.first:
+                said = f"A stop of {asked[0].name} was asked for while it was loading."
+                yield StepEvent(
+                    plan_id, step, "failed", said, final="failed", data={"together": ident, **merged.data}
+                )
+                return
+            if merged.first is not None:
+                first_end = now if first_end is None else first_end
+                # A rank that hangs in a collective never ends by itself; the others' ends come within seconds.
+                if now - first_end >= SETTLE_S or all(view.ended or view.away for view in views):
+                    break
+                continue
+            gone = [view for view in views if view.away and party.away_s(view.host) > lost_s]
+            if gone or now - began > ready_s:
+                break
+            if merged.sentence != told:
+                told = merged.sentence
+                yield StepEvent(plan_id, step, "running", told, data={"together": ident, **merged.data})
+    async for event in _not_ready(
+        party, plan_id, ident, members, merged, gone_of(views, merged), lost, step, clean
+    ):
+        yield event
+
+
+def gone_of(
+    views: Sequence[ranks_story.RankView], merged: ranks_story.Together
+) -> list[ranks_story.RankView]:
+    """Hosts that are out of reach, when that is the story."""
+    if merged.first is not None and not (merged.first.away and not merged.first.ended):
+        return []
+    return [view for view in views if view.away]
+
+
+async def _not_ready(
+    party: Party,
+    plan_id: str,
+    ident: str,
+    members: Sequence[Member],
+    merged: ranks_story.Together,
+    gone: Sequence[ranks_story.RankView],
+    lost: Lost,
+    step: str,
+    clean: bool,
+) -> AsyncIterator[StepEvent]:
+    """The end of a launch that did not get ready: who was first, what the others did, what is left."""
+    first = merged.first
+    data: dict[str, Any] = {"together": ident, **merged.data, "folded": list(merged.folded)}
+    if first is not None:
+        said = " ".join([merged.sentence, *merged.folded])
+        data |= {"host": first.host, "rank": first.rank, "run": first.run}
+        if isinstance(first.cause, Cause):
+            data["cause"] = redact.json_value(cause_json(first.cause))
+    elif gone:
+        names = ", ".join(f"{view.host} ({view.away})" for view in gone)
+        said = f"Out of reach while it was loading: {names}. Its rank may go on there."
+        data |= {"host": gone[0].host, "rank": gone[0].rank, "run": gone[0].run}
+    else:
+        said = f"Not ready in time. {merged.sentence}"
+    if not clean:
+        yield StepEvent(plan_id, step, "failed", said, final="failed", data=data)
+        return
+    if gone and lost == "leave":
+        away = {view.host for view in gone}
+        rest = [member for member in members if member.host not in away]
+        names = ", ".join(f"rank {member.rank} on {member.host}" for member in rest)
+        said += f" The rest is left as it is: {names}. Stop it: specdash stop {ident}"
+        yield StepEvent(plan_id, step, "failed", said, final="failed", data=data)
+        return
+    yield StepEvent(plan_id, step, "running", f"{said} Stopping what this launch started.", data=data)
+    outcomes: list[ranks_stop.Outcome] = []
+    async for event, outcome in ranks_stop.stop_all(party, plan_id, members, 0.0, FOLLOWER_STOP_S):
+        if outcome is not None:
+            outcomes.append(outcome)
+        elif event is not None:
+            yield event
+    yield StepEvent(
+        plan_id, step, "failed", f"{said} {after_stop(ident, members, outcomes)}", final="failed", data=data
+    )
+
+
+def after_stop(ident: str, members: Sequence[Member], outcomes: Sequence[ranks_stop.Outcome]) -> str:
+    """What is left after a launch was taken back; remembered where something is not proven."""
+    open_ = {one.member.host: one.sentence for one in outcomes if one.state != "proven"}
+    known = ranks_store.get(ident)
+    server = known or Server(ident, "", tuple(members), {})
+    ranks_store.settled(server, open_)
+    if not open_:
+        return f"Nothing of it is left on {', '.join(member.host for member in members)}."
+    said = " ".join(f"{host}: {why}" for host, why in open_.items())
+    return f"Not proven to be gone on {', '.join(open_)}: {said} Finish it with: specdash stop {ident}"
+
+
+async def tell_ready(party: Party, members: Sequence[Member]) -> str:
+    """Tell the other ranks that rank 0 generated. A sentence when one could not be told."""
+    zero = members[0].run
+
+    async def one(member: Member) -> str:
+        try:
+            link = party.links[member.host]
+            await hostruns.order(link, member.run, cmd="ready", rank0=zero)
+        except (SpecdashError, KeyError, TimeoutError):
+            return member.host
+        return ""
+
+    silent = [host for host in await asyncio.gather(*(one(member) for member in members[1:])) if host]
+    if not silent:
+        return ""
+    return (
+        f"{', '.join(silent)} is out of reach for specdash just now; the ranks have each other all the same."
+    )
+
+
+async def discard(party: Party, members: Sequence[Member]) -> list[str]:
+    """Remove what was prepared and never started. Hosts where that could not be done."""
+
+    async def one(member: Member) -> str:
+        try:
+            base = hostruns.base(party.links[member.host])
+            await party.call(member.host, "ranks.discard", {"base": base, "id": member.run})
+        except RemoteError:
+            return ""
+        except (LinkError, KeyError):
+            return member.host
+        return ""
+
+    return [host for host in await asyncio.gather(*(one(member) for member in members)) if host]
+
+
+async def prune(party: Party, members: Sequence[Member]) -> None:
+    """Old ended runs, as every launch looks after them. It must not fail a launch."""
+    for member in members:
+        with contextlib.suppress(SpecdashError, KeyError, TimeoutError):
+            base = hostruns.base(party.links[member.host])
+            kept = {"base": base, "keep": launch.KEEP_RUNS, "max_bytes": launch.KEEP_BYTES}
+            await party.call(member.host, "runs.prune", kept, timeout=30)
+
+
+def _forget(ident: str, profile: str, members: Sequence[Member], left: Sequence[str]) -> None:
+    unproven = dict.fromkeys(left, "what was prepared there could not be removed.")
+    ranks_store.settled(Server(ident, profile, tuple(members), {}), unproven)
+
+
+def _failures(members: Sequence[Member], results: Sequence[object]) -> list[tuple[Member, str]]:
+    out = []
+    for member, result in zip(members, results, strict=True):
+        if isinstance(result, asyncio.CancelledError):
+            raise result
+        if isinstance(result, SpecdashError):
+            out.append((member, result.words))
+        elif isinstance(result, BaseException):
+            out.append((member, f"{type(result).__name__}: {result}"))
+    return out
+
+
+def _bad_json(bad: Sequence[tuple[Member, str]]) -> dict[str, Any]:
+    return {
+        "host": bad[0][0].host,
+        "rank": bad[0][0].rank,
+        "failed": [{**m.as_json(), "why": w} for m, w in bad],
+    }
