@@ -30,7 +30,8 @@ def remember(was: Memory, fresh: list[DecodeLine], now: float) -> Memory:
     late = [line for line in fresh if line.at is not None and line.at < now - LATE_S]
     if late:
         past = (*was.past, *late)[-MOST_PAST:]
-        return replace(was, past=tuple(line for line in past if (line.at or 0.0) > now - REACH_S - KEEP_S))
+        gone = bisect_right(past, now - REACH_S - KEEP_S, key=lambda line: line.at or 0.0)
+        return replace(was, past=past[gone:])
     if was.past and was.filled is not None and was.filled < now - KEEP_S:
         return replace(was, past=())
     return was

@@ -17,6 +17,7 @@ from specdash.monitor.memory import Memory
 from specdash.monitor.reduce_run import flag_of
 from specdash.monitor.state import HostState, ServerState
 from specdash.monitor.untrusted import number, text, whole
+from specdash.sglang.batches import Batch
 from specdash.sglang.decode import DecodeLine
 from specdash.sglang.story import Story
 
@@ -24,7 +25,6 @@ WINDOW_S = 10.0
 LATEST = 200
 MOST_RUNS = 3
 """Base runs of one target whose logs are read: the newest."""
-PIECE = 48 * 1024
 """Bytes fed at once: holds no more decode lines than a story keeps."""
 
 
@@ -144,15 +144,10 @@ def of_log(host: str, server: ServerState, data: bytes) -> list[dict[str, Any]]:
 def lines_of(data: bytes) -> list[DecodeLine]:
     """All decode lines that count, however many; `at` is the log's own time."""
     rows = [row for row in data.split(b"\n") if b" batch" in row]
-    story, out = Story(), []
-    lean = b"\n".join(rows) + b"\n"
-    taken = -1
-    for begin in range(0, len(lean), PIECE):
-        story = story_view.feed(story, lean[begin : begin + PIECE], 0.0)
-        fresh = [line for line in story.decodes if line.offset > taken]
-        taken = max([taken, *(line.offset for line in fresh)])
-        out += [line._replace(at=line.time) for line in fresh if story_view.counts(line.rank)]
-    return out
+    batches: list[Batch] = []
+    story_view.feed(Story(), b"\n".join(rows) + b"\n", 0.0, batches)
+    lines = [line for line in batches if isinstance(line, DecodeLine) and story_view.counts(line.rank)]
+    return [line._replace(at=line.time) for line in lines]
 
 
 def levels(lines: Iterable[DecodeLine]) -> list[Level]:

@@ -63,8 +63,6 @@ class Memory:
     """Decode lines that came late, for the histories (`backfill`); empty again when these are filled."""
     filled: float | None = None
     """Local time up to which the histories are filled from `past`."""
-    taken: int = -1
-    """Byte offset of the newest batch line that was taken from the story."""
     log_base: int = 0
     """Bytes of the log before the first that the story was fed, gaps included."""
     last_prefill: float | None = None

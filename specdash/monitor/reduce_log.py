@@ -6,9 +6,10 @@ samples tell how long the log was at which boot time, and date every byte.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from specdash.monitor import backfill, memory, story_view
 from specdash.monitor.events import Event, LogLost, LogRead
@@ -16,9 +17,8 @@ from specdash.monitor.memory import KEEP_S, MOST_LINES, MOST_PREFILLS, Prefill
 from specdash.monitor.reduce_link import boot_to_local, seen
 from specdash.monitor.reduce_run import server_of, with_server
 from specdash.monitor.state import HostState, LogState, ServerState
-from specdash.sglang.decode import DecodeLine
-
-PIECE = 48 * 1024
+from specdash.sglang.batches import Batch
+from specdash.sglang.decode import DecodeLine, PrefillLine
 
 
 def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
@@ -44,10 +44,9 @@ def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
         if offset > log.read:  # a reader that began late, or a gap: the story counts from what it was fed
             was = memory.of(server)
             server = memory.keep(server, replace(was, log_base=was.log_base + offset - log.read))
-        # In pieces that hold no more decode lines than the story keeps: none of a burst may be lost.
-        for begin in range(0, len(data), PIECE):
-            server = replace(server, story=story_view.feed(server.story, data[begin : begin + PIECE], at))
-            server = _take_lines(host, server, event.at)
+        batches: list[Batch] = []
+        server = replace(server, story=story_view.feed(server.story, data, at, batches))
+        server = _take_lines(host, server, batches, event.at)
     return seen(with_server(host, server), event)
 
 
@@ -66,46 +65,70 @@ def written_at(host: HostState, server: ServerState, end: int, now: float) -> fl
     return now if local is None else min(now, local)
 
 
-def _take_lines(host: HostState, server: ServerState, now: float) -> ServerState:
-    """New decode and prefill lines of the story, each with the time it was written, go to the windows."""
-    was = memory.of(server)
-    newest = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.decodes)))
-    fresh = [line for line in reversed(newest) if story_view.counts(line.rank)]
-    # The log was as long as a line's offset before the line came: its first byte is what dates it.
-    fresh = dated(fresh, [written_at(host, server, was.log_base + line.offset + 1, now) for line in fresh])
-    prefills = list(takewhile(lambda line: line.offset > was.taken, reversed(server.story.prefills)))
-    prefills = [line for line in reversed(prefills) if story_view.counts(line.rank)]
-    if not fresh and not prefills:
+def _take_lines(host: HostState, server: ServerState, batches: list[Batch], now: float) -> ServerState:
+    """New batch lines, each with the time it was written, go to the windows."""
+    batches = [line for line in batches if story_view.counts(line.rank)]
+    if not batches:
         return server
-    lines = tuple(line for line in (*was.lines, *fresh) if (line.at or 0.0) > now - KEEP_S)[-MOST_LINES:]
-    batches = [
-        Prefill(
-            written_at(host, server, was.log_base + line.offset + 1, now),
-            line.new_tokens or 0,
-            line.cached_tokens or 0,
-        )
-        for line in prefills
+    was = memory.of(server)
+    fresh = _needed([line for line in batches if isinstance(line, DecodeLine)], host, server, now)
+    fresh = dated(fresh, _written(host, server, fresh, now))
+    lines = (*was.lines, *fresh)[-MOST_LINES:]
+    prefills = [line for line in batches if isinstance(line, PrefillLine)][-MOST_PREFILLS:]
+    batched = [
+        Prefill(at, line.new_tokens or 0, line.cached_tokens or 0)
+        for at, line in zip(_written(host, server, prefills, now), prefills, strict=True)
     ]
     return memory.keep(
         server,
         replace(
             backfill.remember(was, fresh, now),
-            lines=lines,
-            prefills=tuple(b for b in (*was.prefills, *batches) if b.at > now - KEEP_S)[-MOST_PREFILLS:],
-            taken=max([*(line.offset for line in fresh), *(line.offset for line in prefills)]),
+            lines=tuple(line for line in lines if (line.at or 0.0) > now - KEEP_S),
+            prefills=tuple(b for b in (*was.prefills, *batched)[-MOST_PREFILLS:] if b.at > now - KEEP_S),
             last_decode=fresh[-1].at if fresh else was.last_decode,
-            last_prefill=batches[-1].at if batches else was.last_prefill,
+            last_prefill=batched[-1].at if batched else was.last_prefill,
             speculates=fresh[-1].accept_len is not None if fresh else was.speculates,
         ),
     )
 
 
+def _needed(lines: list[DecodeLine], host: HostState, server: ServerState, now: float) -> list[DecodeLine]:
+    """The newest lines that windows or histories can use: of a burst that is live, or long past, few are."""
+    if len(lines) <= MOST_LINES:
+        return lines
+    first, last = _written(host, server, [lines[0], lines[-1]], now)
+    if lines[0].time is not None and lines[-1].time is not None:
+        first = min(first, last - (lines[-1].time - lines[0].time))
+    if last < now - backfill.REACH_S - KEEP_S:
+        return lines[-1:]
+    return lines[-MOST_LINES:] if first >= now - backfill.LATE_S else lines
+
+
+def _written(host: HostState, server: ServerState, lines: Sequence[Batch], now: float) -> list[float]:
+    """`written_at` of lines in the log's order. A line's first byte dates it: the log was that long before it came."""
+    was = memory.of(server)
+    clock, base, index = was.log_clock, was.log_base + 1, 0
+    out: list[float] = []
+    at, until = now, -1  # the time of all bytes up to `until`
+    for line in lines:
+        end = base + line.offset
+        if end > until:
+            index = bisect_left(clock, (end, float("-inf")), index)
+            local = boot_to_local(host, clock[index][1]) if index < len(clock) else None
+            at = now if local is None else min(now, local)
+            until = clock[index][0] if index < len(clock) else sys.maxsize
+        out.append(at)
+    return out
+
+
 def dated(lines: list[DecodeLine], written: list[float]) -> list[DecodeLine]:
     """Lines with their local time: not later than written, and as far apart as the log itself says."""
     out: list[DecodeLine] = []
+    later, then = None, None
     for line, at in zip(reversed(lines), reversed(written), strict=True):
-        if out and out[-1].at is not None and line.time is not None and out[-1].time is not None:
-            at = min(at, out[-1].at - max(0.0, out[-1].time - line.time))
+        if later is not None and then is not None and line.time is not None:
+            at = min(at, later - max(0.0, then - line.time))
         out.append(line._replace(at=at))
+        later, then = at, line.time
     out.reverse()
     return out

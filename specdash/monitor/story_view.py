@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import replace
+from functools import lru_cache
 
 from specdash.monitor import memory
 from specdash.monitor.state import ServerState
 from specdash.sglang import causes as story_causes
 from specdash.sglang import story as story_room
+from specdash.sglang.batches import Batch
 from specdash.sglang.causes import Cause
 from specdash.sglang.phases import Phase
 from specdash.sglang.story import Story
@@ -17,10 +19,12 @@ from specdash.sglang.story import Story
 _COPY = re.compile(r"(?:^| )(?:TP|PP|EP)(\d+)")
 
 
-def feed(story: Story, data: bytes, at: float) -> Story:
-    return story_room.feed(story, data, at)
+def feed(story: Story, data: bytes, at: float, batches: list[Batch] | None = None) -> Story:
+    """The story with `data` more; `batches` gets all decode and prefill lines in it."""
+    return story_room.feed(story, data, at, batches)
 
 
+@lru_cache(maxsize=4096)
 def counts(rank: str) -> bool:
     """Whether lines of this rank are the numbers of its DP rank; those of other TP ranks are copies.
 

@@ -7,11 +7,13 @@ import os
 import re
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from specdash.monitor import logstore
 from specdash.monitor.logstore import LogStore, sweep
 from tests.support.examples import examples
 
@@ -28,8 +30,13 @@ pieces = st.lists(
 @settings(
     max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(pieces)
-def test_it_is_the_same_as_splitting_the_whole(tmp_path: Path, parts: list[bytes]) -> None:
+@given(pieces, st.sampled_from([16, 64, logstore.BLOCK]))
+def test_it_is_the_same_as_splitting_the_whole(tmp_path: Path, parts: list[bytes], block: int) -> None:
+    with mock.patch.object(logstore, "BLOCK", block):
+        check_against_split(tmp_path, parts)
+
+
+def check_against_split(tmp_path: Path, parts: list[bytes]) -> None:
     store = LogStore("h", "r", tmp_path)
     try:
         for part in parts:
@@ -69,7 +76,7 @@ def test_a_million_lines_stay_fast_and_small(tmp_path: Path) -> None:
     for index in range(0, 1_000_000, 5000):
         assert store.line(index + 7) == b"[2026-05-04 10:00:00 TP0] Decode batch, number 7 of many"
     assert (time.monotonic() - began) / 200 < 0.01
-    assert store._starts.itemsize * len(store._starts) < 1_000_000
+    assert store._before.itemsize * len(store._before) < store.size / 1000
     store.close()
 
 
