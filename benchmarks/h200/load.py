@@ -1,7 +1,7 @@
 """Steady load on a server, and what the server itself said of each request:  load.py PORT STREAMS SECONDS
 
 Prints one JSON object: tok_s (completion tokens of all finished requests over the wall time), accept_length
-(completion tokens over verify steps, by the answers' meta_info), requests, failures, and window_unix: [begin, end].
+(completion tokens over verify steps, by the answers' meta_info), requests, failures by kind, and window_unix: [begin, end].
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import random
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
+from collections import Counter
 
 WORDS = (
     "the quick brown fox jumps over lazy dog while def class return import self None True False print range"
@@ -33,9 +35,15 @@ def generate(port: int, seed: int, tokens: int) -> dict:
         return json.load(answer)["meta_info"]
 
 
+def _kind(error: Exception) -> str:
+    """`ConnectionRefusedError` (nobody listened) is told apart from what broke after a connection was made."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return type(reason).__name__
+
+
 def main(port: int, streams: int, seconds: float, tokens: int) -> None:
     told: list[dict] = []
-    failures: list[str] = []
+    failures: Counter[str] = Counter()
     began = time.time()
 
     def stream(k: int) -> None:
@@ -45,8 +53,8 @@ def main(port: int, streams: int, seconds: float, tokens: int) -> None:
                 meta = generate(port, k * 1000 + n, tokens)
                 told.append(dict(meta, at=time.time()))
             except Exception as e:
-                failures.append(repr(e))
-                return
+                failures[_kind(e)] += 1
+                time.sleep(0.1)  # whoever is refused asks again: a switch is looked at from outside
             n += 1
 
     threads = [threading.Thread(target=stream, args=(k,)) for k in range(streams)]
@@ -63,7 +71,7 @@ def main(port: int, streams: int, seconds: float, tokens: int) -> None:
         "tok_s": round(completed / took, 1),
         "accept_length": round(completed / verifies, 4) if verifies else None,
         "requests": len(told),
-        "failures": failures[:5],
+        "failures": dict(failures),
         "window_unix": [began, began + took],
         "last_meta_info": told[-1] if told else None,
     }
