@@ -49,6 +49,9 @@ class Asker:
                 answer = await self._first(run, "model_info", ("/model_info", "/get_model_info"))
             if answer is not None and answer.status == 503:
                 return
+            if answer is not None and answer.status == 404:
+                self._on.found.append(self._no_sglang(run))
+                return
             denied = answer is not None and answer.status in DENIED
         metrics = await self._ask(run, "metrics", "/metrics") if self._metrics(run, again) else None
         if metrics is None or metrics.status != 200:
@@ -56,6 +59,10 @@ class Asker:
             denied = denied or (answer is not None and answer.status in DENIED)
         if denied and not again:
             self._on.found.append(self._locked(run))
+
+    def _no_sglang(self, run: str) -> Finding:
+        sentence = f"port {self.port(run)} answers HTTP, and has no page of SGLang's: another program has it"
+        return Finding(State.CRITICAL, "not-sglang", sentence)
 
     def _locked(self, run: str) -> Finding:
         wrong = (

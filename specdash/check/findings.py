@@ -88,55 +88,68 @@ HEALTH = {
 
 
 def of_server(server: ServerState, now: float, rules: CheckSettings, name: str) -> Iterator[Finding]:
-    """One server: alive, loading or hung; its thresholds, its break-even and its warnings."""
+    """One server: alive, loading or hung; its thresholds, its break-even and its warnings.
+
+    `name` is said before each sentence; empty where the target itself says which server it is.
+    """
     verdict, health = server.verdict, server.health
+    said = f"{name}: " if name else ""
     if verdict.kind in ("dead", "stopped", "stalled"):
-        state = State.CRITICAL
-        yield Finding(state, "verdict", f"{name}: {verdict.sentence}", verdict.evidence)
+        yield Finding(State.CRITICAL, "verdict", f"{said}{verdict.sentence}", verdict.evidence)
     else:
-        yield Finding(
-            HEALTH[health.state], "health", f"{name}: {health.state}. {health.sentence}", health.evidence
-        )
+        sentence = f"{said}{health.state}. {health.sentence}"
+        yield Finding(HEALTH[health.state], "health", sentence, health.evidence)
+    yield from _limits(server, rules, said)
+    for alarm in server.alarms:
+        if alarm.severity == "info" or alarm.key in ("dead", "stalled", "scheduler-dead"):
+            continue
+        state = State.CRITICAL if alarm.severity == "critical" else State.WARNING
+        yield Finding(state, alarm.key, f"{said}{alarm.sentence}", step=alarm.step)
+    even = server.breakeven
+    if even.verdict == "does_not_pay":
+        yield Finding(State.WARNING, "break-even", f"{said}{even.sentence}")
+
+
+def _limits(server: ServerState, rules: CheckSettings, said: str) -> Iterator[Finding]:
     numbers = values(server)
     for text in (*rules.crit, *rules.warn):
         found = rule(text)
         state = State.CRITICAL if text in rules.crit else State.WARNING
         reading = numbers.get(found.name)
         if reading is None:
-            yield Finding(
-                State.UNKNOWN,
-                "threshold",
-                f'"{found.name}" is no value of a server.',
-                step=f"Known: {', '.join(numbers)}",
-            )
+            why = f'"{found.name}" is no value of a server.'
+            yield Finding(State.UNKNOWN, "threshold", why, step=f"Known: {', '.join(numbers)}")
         elif reading.value is None:
-            if _should_be_told(server, found.name):
-                why = f"{name}: {found.name} is not told, so that {text} is not known"
+            if _should_be_told(server, found.name, reading):
+                why = f"{said}{found.name} is not told, so that {text} is not known"
                 yield Finding(
-                    State.UNKNOWN, "threshold", why, step="Metrics (--enable-metrics) or the log tell it."
+                    State.UNKNOWN, "threshold", why, step="Metrics (--enable-metrics) or a log tell it."
                 )
         elif not reading.note.startswith("idle") and found.holds(reading.value):
-            sentence = f"{name}: {found.name} {reading.value:.4g} {found.operator} {found.limit:g}"
-            yield Finding(
-                state, "threshold", sentence, (f"{reading.source}, window {reading.window_s or 0:.0f} s",)
-            )
-    for alarm in server.alarms:
-        if alarm.severity == "info" or alarm.key in ("dead", "stalled", "scheduler-dead"):
-            continue
-        state = State.CRITICAL if alarm.severity == "critical" else State.WARNING
-        yield Finding(state, alarm.key, f"{name}: {alarm.sentence}", step=alarm.step)
-    even = server.breakeven
-    if even.verdict == "does_not_pay":
-        yield Finding(State.WARNING, "break-even", f"{name}: {even.sentence}")
+            sentence = f"{said}{found.name} {reading.value:.4g} {found.operator} {found.limit:g}"
+            evidence = (f"{reading.source}, window {reading.window_s or 0:.0f} s",)
+            yield Finding(state, "threshold", sentence, evidence)
 
 
-def _should_be_told(server: ServerState, name: str) -> bool:
-    """Whether a value that is missing hides what a rule asks for: requests run, and a drafter where it is about one."""
-    running = server.numbers.running.value
-    if not running:
+def _should_be_told(server: ServerState, name: str, reading: Reading[float]) -> bool:
+    """Whether a value that is missing hides what a rule asks for: requests run, and a drafter where it is about one.
+
+    That nothing moved yet (a long prefill) is no silence.
+    """
+    if not server.numbers.running.value or "moved" in reading.note:
         return False
     drafts = bool(server.drafter.algorithm or server.run.algorithm)
     return drafts if name.startswith("accept") else name in ("tok/s", "queue", "kv")
+
+
+def pending(server: ServerState, rules: CheckSettings) -> bool:
+    """Whether a rule is about a rate that needs a longer look: requests run and nothing moved for long enough yet."""
+    known = values(server)
+    for text in (*rules.crit, *rules.warn):
+        reading = known.get(rule(text).name)
+        if reading is not None and reading.value is None and "moved" in reading.note:
+            return True
+    return False
 
 
 def values(server: ServerState) -> Mapping[str, Reading[float]]:

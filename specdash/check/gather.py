@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specdash.check import news
+from specdash.check import findings, news
 from specdash.check.asking import Asker
 from specdash.check.marks import BEFORE, Mark, Marks
 from specdash.check.states import Finding, State
 from specdash.check.targets import Target
+from specdash.config.thresholds import CheckSettings
 from specdash.errors import RemoteError
 from specdash.host.link import Link
 from specdash.monitor import foreign, memory
@@ -41,6 +42,9 @@ LOG_TAIL = 256 * 1024
 SAMPLES_TAIL = 64 * 1024
 EVENTS_TAIL = 256 * 1024
 MOST_LIVE = 16
+LOOKS = 4
+MOST_WINDOWS = 3
+SPARE_S = 1.5
 ORPHAN_S = 1.0
 """A worker whose launcher just ends is no leftover: it must be there this much later still."""
 
@@ -66,10 +70,17 @@ class Gatherer:
     """One target's state while it is looked at. `doing` says what is waited for, for the timeout's sentence."""
 
     def __init__(
-        self, target: Target, *, generate: bool, window_s: float, ends_at: float, marks: Marks | None = None
+        self,
+        target: Target,
+        rules: CheckSettings,
+        *,
+        generate: bool,
+        window_s: float,
+        ends_at: float,
+        marks: Marks | None = None,
     ) -> None:
         """`ends_at`: local monotonic time at which the target's time is over."""
-        self.target = target
+        self.target, self.rules = target, rules
         self.generate, self.window_s, self.ends_at = generate, window_s, ends_at
         self.name = target.host.name if target.host else target.name
         self.state: FleetState = start([(self.name, "")])
@@ -111,12 +122,7 @@ class Gatherer:
         runs = [run for run, server in self.host.servers.items() if self.looked_at(server)][:MOST_LIVE]
         asker = Asker(self, link)
         await asyncio.gather(self._leftovers(link), *(self._run(link, asker, run) for run in runs))
-        self.emit(Tick())
-        if self.window_s > 0 and any(self.moves(run) for run in runs):
-            self.doing = f"watching for {self.window_s:g} s"
-            await asyncio.sleep(self.window_s)
-            await asyncio.gather(*(self._again(link, asker, run) for run in runs if self.moves(run)))
-            self.emit(Tick())
+        await self._watch(link, asker, runs)
         await self._end(link, asker, runs)
 
     async def straight(self) -> None:
@@ -126,13 +132,31 @@ class Gatherer:
         self.emit(LinkChanged("up"))
         self.emit(RunsListed((self._record(run),)))
         await asker.look(run)
-        self.emit(Tick())
-        if self.window_s > 0 and self.moves(run):
-            self.doing = f"watching for {self.window_s:g} s"
-            await asyncio.sleep(self.window_s)
-            await asker.look(run, again=True)
-            self.emit(Tick())
+        await self._watch(None, asker, [run])
         await self._end(None, asker, [run])
+
+    async def _watch(self, link: Link | None, asker: Asker, runs: list[str]) -> None:
+        """Looks again where requests run: a rate needs two steps of a counter, so three looks or more."""
+        self.emit(Tick())
+        windows = 0
+        while self.window_s > 0 and windows < MOST_WINDOWS and any(self.moves(run) for run in runs):
+            if windows and (not self._rates_wanted(runs) or self.left_s() < self.window_s + SPARE_S):
+                return
+            self.doing = f"watching for {self.window_s:g} s"
+            for _ in range(LOOKS):
+                await asyncio.sleep(self.window_s / LOOKS)
+                await asyncio.gather(*(self._again(link, asker, run) for run in runs if self.moves(run)))
+            self.emit(Tick())
+            windows += 1
+
+    def _rates_wanted(self, runs: list[str]) -> bool:
+        """A limit asks for a rate that is not known yet though requests run."""
+        return any(
+            self.moves(run)
+            and (server := self.server(run)) is not None
+            and findings.pending(server, self.rules)
+            for run in runs
+        )
 
     async def _end(self, link: Link | None, asker: Asker, runs: list[str]) -> None:
         if self.generate:
@@ -247,7 +271,8 @@ class Gatherer:
                 self._first_log(link, run),
             )
             self.emit(RunRecorded(json_lines(events)), run)
-            self.emit(RunSampled(json_lines(samples)), run)
+            for some in by_tree(json_lines(samples)):
+                self.emit(RunSampled(some), run)
             if run in self._logs:
                 self._log_read(run, self._logs[run].offset, self._logs[run].data)
         server = self.server(run) or server
@@ -303,9 +328,9 @@ class Gatherer:
             return counts[-1].running > 0
         return server.numbers.idle is False
 
-    async def _again(self, link: Link, asker: Asker, run: str) -> None:
+    async def _again(self, link: Link | None, asker: Asker, run: str) -> None:
         server = self.server(run)
-        if server is not None and server.run.folder:
+        if link is not None and server is not None and server.run.folder:
             _, samples = await self.tail(link, f"{server.run.folder}/samples.jsonl", 8192)
             newest = [s for s in json_lines(samples) if s not in server.samples]
             self.emit(RunSampled(tuple(newest)), run)
@@ -321,6 +346,7 @@ class Gatherer:
         key = f"{where}/{run}/{self.target.address}:{server.run.http_port}"
         now, old, seen = news.now_unix(), self._marks.get(key), self._logs.get(run)
         name = server.run.profile or run
+        said = "" if name == self.target.name else f"{name}: "
         if (
             old is not None
             and seen is not None
@@ -328,9 +354,9 @@ class Gatherer:
             and old.same_file(seen.device, seen.inode)
         ):
             data, left_out = await self._since(link, server, old, seen)
-            self.found += news.log_news(old, now, data, left_out, name)
+            self.found += news.log_news(old, now, data, left_out, said)
         if old is not None:
-            self.found += news.still(server, old, now, name)
+            self.found += news.still(server, old, now, said)
         newest = next((c for c in reversed(memory.of(server).counts) if c.running is not None), None)
         mark = Mark(now, running=newest.running if newest else None, tokens=newest.tokens if newest else None)
         if seen is not None:
@@ -359,6 +385,17 @@ def json_lines(data: bytes) -> tuple[Mapping[str, Any], ...]:
         if isinstance(item, dict):
             out.append(item)
     return tuple(out)
+
+
+def by_tree(samples: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Samples in pieces that each end with a process table: who is missing now must have been seen before."""
+    begin = 0
+    for at, sample in enumerate(samples, 1):
+        if "tree" in sample:
+            yield samples[begin:at]
+            begin = at
+    if begin < len(samples) or not samples:
+        yield samples[begin:]
 
 
 def family(listed: tuple[Mapping[str, Any], ...], pids: set[int]) -> list[Mapping[str, Any]]:

@@ -46,7 +46,7 @@ def findings(target: Target, gatherer: Gatherer, rules: CheckSettings) -> Iterat
             sentence = f"port {target.port} is served by {gatherer.stranger}, not by a run of {target.name}"
             yield Finding(State.WARNING, "stranger", sentence, step="Adopt it, or launch the profile.")
         for server in live:
-            yield from of_server(server, now, rules, _name(target, server))
+            yield from of_server(server, now, rules, "" if len(live) == 1 else _name(target, server))
     elif target.kind == "profile" and target.settings.expect_running is False:
         yield Finding(State.OK, "servers", f"{target.name} does not run, and need not")
     elif host.link.status == "up":

@@ -21,8 +21,8 @@ LONGEST_S = 86400.0
 """A counter that stood still between two checks further apart than this proves nothing."""
 
 
-def log_news(mark: Mark, now_unix: float, data: bytes, left_out: int, name: str) -> Iterator[Finding]:
-    """Errors in what was written since the mark."""
+def log_news(mark: Mark, now_unix: float, data: bytes, left_out: int, said: str) -> Iterator[Finding]:
+    """Errors in what was written since the mark. `said` goes before each sentence."""
     story = feed(Story(), data)
     if not story.errors:
         return
@@ -33,7 +33,7 @@ def log_news(mark: Mark, now_unix: float, data: bytes, left_out: int, name: str)
     yield Finding(
         State.WARNING,
         "log-errors",
-        f"{name}: {count} in the log {since}{more}" + (f", the first: {first}" if first else ""),
+        f"{said}{count} in the log {since}{more}" + (f", the first: {first}" if first else ""),
         tuple(_words(one) for one in story.evidence[:5]),
         "See: specdash logs, specdash explain",
     )
@@ -78,7 +78,7 @@ async def new_log(link: Link, path: str, mark: Mark, end: int, timeout: float) -
     return data[: data.rfind(b"\n") + 1], begin - mark.offset
 
 
-def still(server: ServerState, mark: Mark, now_unix: float, name: str) -> Iterator[Finding]:
+def still(server: ServerState, mark: Mark, now_unix: float, said: str) -> Iterator[Finding]:
     """Requests ran at the last check and run now, and no token came between: what one short look cannot see."""
     counts = memory.of(server).counts
     if not counts or server.health.state in ("down", "hung_suspected"):
@@ -91,7 +91,7 @@ def still(server: ServerState, mark: Mark, now_unix: float, name: str) -> Iterat
     kept = memory.of(server)
     if any(at is not None and at >= newest.at - apart for at in (kept.last_decode, kept.last_prefill)):
         return  # the log saw batches since
-    sentence = f"{name}: {newest.running:.0f} requests run and no token has moved since the last check, {_ago(apart)} ago"
+    sentence = f"{said}{newest.running:.0f} requests run and no token has moved since the last check, {_ago(apart)} ago"
     yield Finding(
         State.CRITICAL, "tokens-frozen", sentence, (f"token counter {newest.tokens:.0f} then and now",)
     )

@@ -112,6 +112,7 @@ async def _one(target: Target, options: Options, opener: OpenLink | None) -> Res
 
     gatherer = Gatherer(
         target,
+        rules,
         generate=generate,
         window_s=window,
         ends_at=began + options.timeout_s,

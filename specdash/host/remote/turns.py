@@ -31,15 +31,15 @@ class Turn:
     """Held until `done`. Those who wait meanwhile sit in the socket's backlog; nobody has to serve them."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        self.sock = sock
 
     def done(self, result: Optional[Dict[str, Any]] = None) -> None:
         """Ends the turn; everybody who waits is told `result` (a small JSON object)."""
         said = json.dumps(result).encode("ascii") + b"\n" if result is not None else b""
-        self._sock.setblocking(False)
+        self.sock.setblocking(False)
         while True:
             try:
-                other, _ = self._sock.accept()
+                other, _ = self.sock.accept()
             except OSError:
                 break  # nobody waits any more
             with other:
@@ -50,7 +50,7 @@ class Turn:
                     )
                 except OSError:
                     pass  # gone meanwhile
-        self._sock.close()
+        self.sock.close()
 
 
 def take(key: str) -> Optional[Turn]:
