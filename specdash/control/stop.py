@@ -64,6 +64,13 @@ async def plan(
     steps.append(Step("kill", "KILL what is left of the run", "by identity (boot, pid, start time)", 15.0))
     steps.append(Step("proof", "Prove that nothing is left", f"processes, GPU memory, port {port}", 20.0))
     notes = [f"This ends {record.get('profile') or run_id} (pid {record.get('pid')}, port {port})."]
+    others = [one for one in (record.get("together") or {}).get("members") or () if one.get("run") != run_id]
+    if others:
+        names = ", ".join(f"rank {one.get('rank')} on {one.get('host')}" for one in others)
+        notes.append(
+            f"It is one rank of a server: {names} cannot serve without it, and is stopped with it only by "
+            f"`specdash stop {record.get('run_id_all')}`."
+        )
     if requests:
         notes.append(
             f"{hostruns.running(requests)}; what is left after {drain_s or deadline_s:.0f} s is given up."

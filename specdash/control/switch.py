@@ -19,6 +19,7 @@ from specdash.control import hostruns, launch, stop, why
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.errors import Refused, RemoteError
 from specdash.host.link import Link
+from specdash.host.remote.switchstate import TITLES
 from specdash.sglang import pulse as rules
 from specdash.sglang import redact
 from specdash.sglang.commandline import LaunchSpec
@@ -27,6 +28,8 @@ from specdash.sglang.explain import cause_json
 PULSE_RULES = "specdash.sglang.pulse"
 SETTLE_S = 120.0
 HOLD_S = 600.0
+STEP_TITLES = TITLES
+"""Every step that a host's switcher can tell, those of the way back too, in words."""
 NOTHING_DIFFERS = "Nothing differs: the same command, environment and place."
 
 
@@ -77,6 +80,11 @@ async def plan(
         raise Refused(
             f"{run_id} is managed by {a['managed_by']}.",
             f"Stop it there ({a.get('stop_with')}), then launch.",
+        )
+    if len((a.get("together") or {}).get("members") or ()) > 1:
+        raise Refused(
+            f"{run_id} is one rank of a server over several hosts; it cannot be switched alone.",
+            f"Name the server: specdash switch {a.get('run_id_all')} PROFILE",
         )
     ident, b_id = hostruns.new_id(f"to-{spec.profile}"), hostruns.new_id(spec.profile)
     restore = hostruns.new_id(str(a.get("profile") or "previous"))

@@ -94,8 +94,12 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control.preflight import preflight
     from specdash.control.profiles import resolve
     from specdash.errors import UsageError
+    from specdash.verbs import many_switch
     from specdash.verbs.follow import find_run, follow, host_of
 
+    over_hosts = await many_switch.switch(args, context)
+    if over_hosts is not None:
+        return over_hosts
     if args.hot:
         from specdash.verbs import switch_hot
 
@@ -174,7 +178,7 @@ def listed_line(one: dict[str, Any]) -> str:
 
 async def _existing(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import switch
-    from specdash.control.plans import Danger, Plan
+    from specdash.control.plans import Danger, Plan, Step
     from specdash.errors import UsageError
     from specdash.verbs.follow import follow
 
@@ -186,11 +190,16 @@ async def _existing(args: argparse.Namespace, context: Context) -> Exit:
     link = await context.open_link(args.host)
     try:
         if args.list:
+            from specdash.verbs import many_switch
+
             found = await switch.listing(link)
+            over = await many_switch.listed(context, args.host)
             if context.json:
-                context.print_json({"schema": "specdash/switches/1", "switches": found})
+                data = {"schema": "specdash/switches/1", "switches": found, "over_hosts": over}
+                context.print_json(data)
             if not context.json:
                 context.print(*(listed_line(one) for one in found))
+                context.print(*(many_switch.listed_line(one) for one in over))
             return Exit.OK
         context.require_writable(args.host)
         if args.answer:
@@ -203,7 +212,8 @@ async def _existing(args: argparse.Namespace, context: Context) -> Exit:
         ident = args.attach or args.abort
         if args.abort:
             await switch.abort(link, ident)
-        plan = Plan(ident, "switch", args.host, f"Switch {ident}", Danger.DESTROYS, ())
+        steps = tuple(Step(name, title) for name, title in switch.STEP_TITLES.items())
+        plan = Plan(ident, "switch", args.host, f"Switch {ident}", Danger.DESTROYS, steps)
         return await follow(context, plan, switch.attach(link, ident))
     finally:
         await link.close()

@@ -38,8 +38,8 @@ def _server_settled(server: ServerState) -> bool:
         return True
     if not server.samples or server.log.behind or not server.log.read:
         return False
-    if server.status.ready_boot_s is None or server.run.http_port is None:
-        return True
+    if server.status.ready_boot_s is None or server.run.http_port is None or server.run.node_rank:
+        return True  # a rank above 0 answers no request: nothing of its port is waited for
     return server.health.state in ("idle", "busy", "hung_suspected", "down")
 
 

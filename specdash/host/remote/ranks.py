@@ -114,9 +114,9 @@ def _journal_file(base: str, ident: str) -> str:
 
 
 def _save(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
-    """{base, id, state, driver, stale_s} → the journal of a switch over hosts, replaced whole.
+    """{base, id, state, driver, stale_s, release} → the journal of a switch over hosts, replaced whole.
 
-    One driver at a time: another one's journal that was written within `stale_s` is not touched (code "busy").
+    Without `state`, a heart-beat alone; `release`: nobody drives it from now on. One driver at a time: another one's journal that was written within `stale_s` is not touched (code "busy").
     """
     base, ident = runstore.base_of(params), str(params.get("id") or "")
     path, driver = _journal_file(base, ident), str(params.get("driver") or "")
@@ -135,6 +135,8 @@ def _save(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     state = params.get("state")
     if state is None and isinstance(old, dict):  # a heart-beat alone
         state = old.get("state")
+    if params.get("release"):
+        driver = ""
     record = {"id": ident, "driver": driver, "beat_boot_s": now, "boot_id": procs.boot_id(), "state": state}
     journal.save(path, record)
     return {"saved": True}
