@@ -61,6 +61,8 @@ class Explained:
     """Config text to give to asyncssh instead, made from `ssh -G`."""
     note: str = ""
     """A sentence when `ssh -G` had to be asked."""
+    line: int | None = None
+    """Then: the line of the file that only OpenSSH could read."""
 
 
 class _Noting(dict[str, Any]):
@@ -109,7 +111,7 @@ def explain(
     if text is None:
         raise trouble
     note = f"{trouble.sentence} OpenSSH was asked instead (`ssh -G {alias}`)."
-    return replace(_from_text(text, alias), generated=text, note=note)
+    return replace(_from_text(text, alias), generated=text, note=note, line=trouble.line)
 
 
 def unsupported(error: Exception, file: Path) -> SshConfigUnsupported:

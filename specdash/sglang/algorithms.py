@@ -39,6 +39,11 @@ class Algorithms:
     """Plugins can add names (`SpeculativeAlgorithm.register`)."""
     unread: Tuple[Unread, ...] = ()
 
+    @property
+    def category(self) -> str:
+        """A word for scripts: empty, or `probe_unknown` when the list could not be read."""
+        return "probe_unknown" if self.names is None else ""
+
     def where(self, name: str) -> str:
         """`path:line` of a name, or empty."""
         for known, path, line in self.evidence:

@@ -238,3 +238,24 @@ def parse_docker_ps(text: str) -> List[Dict[str, str]]:
         name = line[name_at:end].strip() if name_at is not None else line.split()[-1]
         found.append({"id": ident, "name": name})
     return found
+
+
+def listing(
+    ps: str, user: str = "", recorded: Sequence[Mapping[str, Any]] = (), docker: str = "", apps: str = ""
+) -> Dict[str, Any]:
+    """What texts of `ps`, `docker ps` and `nvidia-smi --query-compute-apps` (index, pid, MiB) tell together:
+    {"orphans": pids that a cleanup may end, "others": all other pids, "holders": `gpu_holders`, "servers": `find`}."""
+    rows = parse_ps(ps)
+    ours = orphans(rows, user, recorded)
+    cells = [line.split(",") for line in apps.splitlines() if line.count(",") == 2]
+    held = [
+        {"index": int(a), "pid": int(b), "mib": int(c)}
+        for a, b, c in cells
+        if all(cell.strip().isdigit() for cell in (a, b, c))
+    ]
+    return {
+        "orphans": ours,
+        "others": [row["pid"] for row in rows if row["pid"] not in ours],
+        "holders": gpu_holders(held, rows, ours, user),
+        "servers": find(rows, user, parse_docker_ps(docker)),
+    }

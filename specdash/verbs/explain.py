@@ -7,6 +7,7 @@ log tells no failure, 1 for a warning, 2 for a failure.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -62,6 +63,10 @@ def _tell(file: IO[bytes], name: str, args: argparse.Namespace, context: Context
         text, body = reader(head + file.read(MOST_OTHER))
         _show(text, body, context)
         return Exit.OK
+    if head.lstrip()[:1] == b"{" and (told := _evidence(head)) is not None:
+        body = {"schema": "specdash.explain.evidence/1", **told}
+        _show(json.dumps(body, indent=2, default=str), body, context)
+        return Exit.OK
     story = feed(Story(), head)
     while chunk := file.read(CHUNK):
         story = feed(story, chunk)
@@ -71,6 +76,16 @@ def _tell(file: IO[bytes], name: str, args: argparse.Namespace, context: Context
     return {"fatal": Exit.CRITICAL, "fatal_soon": Exit.CRITICAL, "warning": Exit.WARNING}.get(
         severity, Exit.OK
     )
+
+
+def _evidence(head: bytes) -> dict[str, object] | None:
+    """What a JSON file holds that is no log, when it is whole and one of the shapes that are known."""
+    from specdash.verbs import evidence
+
+    try:
+        return evidence.read(json.loads(head))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _show(text: str, body: dict[str, object], context: Context) -> None:

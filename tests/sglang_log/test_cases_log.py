@@ -7,10 +7,8 @@ import collections
 import pytest
 
 from tests.cases import __main__ as runner
-from tests.cases import adapter
 from tests.sglang_log.logkit import DATA
 
-adapter.load()
 CASES = [(file, case) for file, case in runner.cases(DATA / "cases") if case["kind"] == "log"]
 
 

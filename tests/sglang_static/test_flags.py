@@ -8,7 +8,7 @@ import re
 import pytest
 
 from specdash.sglang import envcheck, flagcheck, flags
-from tests.cases.tables import flag_table
+from tests.support.flag_tables import flag_table
 from tests.sglang_static import trees
 
 CHOICES = 'FORMATS = ["auto", "dummy"]\n'

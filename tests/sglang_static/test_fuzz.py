@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specdash.sglang import drafter_card, fit, flagcheck, locate, modelconfig, offer, probe_json, reading
 from specdash.sglang.tree import DictTree
-from tests.cases.tables import flag_table
+from tests.support.flag_tables import flag_table
 from tests.sglang_static import trees
 from tests.support.examples import examples
 

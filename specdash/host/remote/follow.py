@@ -104,11 +104,8 @@ class Follower:
         return True
 
     def _continues(self, fd: int, info: os.stat_result) -> bool:
-        return (
-            (info.st_dev, info.st_ino) == (self.device, self.inode)
-            and info.st_size >= self.offset
-            and self._guard_holds(fd)
-        )
+        now = (info.st_dev, info.st_ino)
+        return same_file((self.device, self.inode), self.offset, now, info.st_size) and self._guard_holds(fd)
 
     def _guard_holds(self, fd: int) -> bool:
         before = self._before[-self.offset :] if self.offset else b""
@@ -182,6 +179,11 @@ class Follower:
         self._fd, self.device, self.inode, self.size = fd, info.st_dev, info.st_ino, info.st_size
         self._gone = ""
         out.append(self._chunk(b""))
+
+
+def same_file(known: Tuple[int, int], offset: int, now: Tuple[int, int], size: int) -> bool:
+    """Whether a file, by (device, inode) and size, can be the one that was read up to `offset`."""
+    return now == known and size >= offset
 
 
 def _open_regular(path: str) -> Tuple[int, os.stat_result]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from specdash.sglang import flags
 from specdash.sglang.versions import release
 
-FOLDER = Path(__file__).parent.parent / "data" / "flag_tables"
+FOLDER = Path(__file__).parents[1] / "data" / "flag_tables"
 
 
 @functools.lru_cache(maxsize=4)
