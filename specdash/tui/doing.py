@@ -155,6 +155,9 @@ class Doing(Pages, Taking):
     def _decided(self, result: tuple[Plan, str] | None) -> None:
         if result is not None:
             plan, typed = result
+            if plan.kind in ("launch", "switch", "adopt"):
+                # What comes of it is what is wanted on the screen, whichever run was chosen there before.
+                self.app.pinned = False
             self.app.run_worker(self._perform(plan, typed), group="plan", exclusive=False)
 
     async def _perform(self, plan: Plan, typed: str) -> None:

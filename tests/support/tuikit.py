@@ -36,9 +36,10 @@ async def screen(
     *,
     log: LogList | None = None,
     operator: FakeOperator | None = None,
+    hub: FakeHub | None = None,
     **more: Any,
 ) -> AsyncIterator[tuple[SpecdashApp, Any]]:
-    app = SpecdashApp(FakeHub(state, log), operator or FakeOperator(), wall_clock=False, **more)
+    app = SpecdashApp(hub or FakeHub(state, log), operator or FakeOperator(), wall_clock=False, **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(app, pilot)
         yield app, pilot

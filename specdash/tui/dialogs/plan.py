@@ -67,7 +67,7 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
     ]
     DEFAULT_CSS = """
     PlanDialog .dialog { layout: vertical; }
-    PlanDialog #plan-body { height: auto; max-height: 70vh; }
+    PlanDialog #plan-body { height: auto; max-height: 92vh; }
     PlanDialog #typed { display: none; }
     """
 
@@ -142,7 +142,11 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
 
     def update(self) -> None:
         width = max(30, self.query_one(".dialog").size.width - 1)
-        self.query_one("#plan-rows", Lines).show_rows([cut_line(row, width) for row in self.rows(width)])
+        rows = [cut_line(row, width) for row in self.rows(width)]
+        self.query_one("#plan-rows", Lines).show_rows(rows)
+        # Said outright: an auto height in an auto height is measured without its limit, and leaves empty rows below.
+        below = 6 + (2 if self.plan is not None and self.plan.typed_name else 0)
+        self.query_one("#plan-body").styles.height = max(3, min(len(rows), self.size.height - 2 - below))
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.update)

@@ -115,14 +115,18 @@ def load_rows(
         (cause.sentence if cause else "", "bad-strong"),
         (cause.step if cause else "", ""),
         # Of a failure the verdict says the cause once more, and the summary how it ended.
-        ("" if cause else _same_count(verdict.sentence, phases), VERDICT_ROLE.get(verdict.kind, "")),
+        (
+            "" if cause or word == "stopped" else _same_count(verdict.sentence, phases),
+            VERDICT_ROLE.get(verdict.kind, ""),
+        ),
+        (str(server.status.stopped_proof.get("sentence") or "") if word == "stopped" else "", ""),
         (STUCK if word == "stalled" and not dull else "", ""),
     ):
         if text:
             words += [[(" " + row, "stale" if dull else role)] for row in wrap(one_line(text), width - 2)]
     evidence = [
         [(" · " + cut(one_line(item), width - 4), "dim")]
-        for item in (cause.evidence if cause else verdict.evidence)
+        for item in (cause.evidence if cause else () if word == "stopped" else verdict.evidence)
     ]
     spare = height - 1 - len(words)
     vertical = spare >= len(phases) + 1
