@@ -40,23 +40,23 @@ class Asker:
     async def look(self, run: str, again: bool = False) -> None:
         """/ready or /model_info, then counters. Nothing that generates."""
         self._on.doing = f"asking port {self.port(run)}"
-        denied = False
+        denied = unknown = False
         if not again:
             answer = await self._ask(run, "ready", "/ready")
+            if answer is not None and (answer.status == 404 or answer.status in DENIED):
+                answer = await self._first(run, "model_info", ("/model_info", "/get_model_info"))
             if answer is None:
                 return
-            if answer.status == 404 or answer.status in DENIED:
-                answer = await self._first(run, "model_info", ("/model_info", "/get_model_info"))
             if answer is not None and answer.status == 503:
                 return
-            if answer is not None and answer.status == 404:
-                self._on.found.append(self._no_sglang(run))
-                return
             denied = answer is not None and answer.status in DENIED
+            unknown = answer is not None and answer.status == 404
         metrics = await self._ask(run, "metrics", "/metrics") if self._metrics(run, again) else None
         if metrics is None or metrics.status != 200:
             answer = await self._first(run, "loads", ("/v1/loads", "/get_load"))
             denied = denied or (answer is not None and answer.status in DENIED)
+            if unknown and answer is not None and answer.status == 404:
+                self._on.found.append(self._no_sglang(run))
         if denied and not again:
             self._on.found.append(self._locked(run))
 
@@ -121,6 +121,8 @@ class Asker:
                 answer = await self._link.http(request, timeout=limit)
         except (HttpError, RemoteError, TimeoutError) as problem:
             word = str(getattr(problem, "word", "") or getattr(problem, "code", "") or "timeout")
+            if endpoint in ("ready", "model_info"):
+                self._on.unanswered[run] = word
             self._on.emit(HttpSeen(endpoint, None, b"", word, time.monotonic() - began), run)
             if word == "tls":
                 step = "Trust its certificate (SSL_CERT_FILE), or add --insecure if you know it."

@@ -91,6 +91,8 @@ class Gatherer:
         self.rtt_ms: float | None = None
         self.stranger = ""
         """Who serves the target's port, where it is no run of ours."""
+        self.unanswered: dict[str, str] = {}
+        """Run → in one word, why its port gave no answer."""
         self._marks = marks or Marks(None)
         self._logs: dict[str, LogSeen] = {}
 
@@ -357,8 +359,17 @@ class Gatherer:
             self.found += news.log_news(old, now, data, left_out, said)
         if old is not None:
             self.found += news.still(server, old, now, said)
+        since = None
+        if run in self.unanswered and server.health.state in ("ready", "idle", "unknown"):
+            since = old.deaf_unix if old is not None and old.deaf_unix is not None else now
+            self.found.append(news.deaf(server, self.unanswered[run], now - since, said))
         newest = next((c for c in reversed(memory.of(server).counts) if c.running is not None), None)
-        mark = Mark(now, running=newest.running if newest else None, tokens=newest.tokens if newest else None)
+        mark = Mark(
+            now,
+            deaf_unix=since,
+            running=newest.running if newest else None,
+            tokens=newest.tokens if newest else None,
+        )
         if seen is not None:
             before = seen.before(seen.end).hex()
             mark = replace(mark, device=seen.device, inode=seen.inode, offset=seen.end, before=before)

@@ -34,6 +34,8 @@ class Mark:
     before: str = ""
     running: float | None = None
     tokens: float | None = None
+    deaf_unix: float | None = None
+    """When its port was first seen to give no answer; None: it answered."""
 
     def same_file(self, device: object, inode: object) -> bool:
         return bool(self.inode) and (self.device, self.inode) == (device, inode)
@@ -100,7 +102,7 @@ class Marks:
 
 def _sound(mark: Mark) -> bool:
     numbers: tuple[Any, ...] = (mark.at_unix, mark.device, mark.inode, mark.offset)
-    counts = (mark.running, mark.tokens)
+    counts = (mark.running, mark.tokens, mark.deaf_unix)
     return (
         all(isinstance(n, (int, float)) and not isinstance(n, bool) and n >= 0 for n in numbers)
         and all(c is None or (isinstance(c, (int, float)) and not isinstance(c, bool)) for c in counts)

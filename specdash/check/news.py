@@ -10,7 +10,7 @@ from specdash.check.states import Finding, State
 from specdash.errors import RemoteError
 from specdash.host.link import Link
 from specdash.monitor import memory
-from specdash.monitor.liveness import GAUGE_LAG_S
+from specdash.monitor.liveness import DEAF_S, GAUGE_LAG_S
 from specdash.monitor.state import ServerState
 from specdash.sglang.story import Story, feed
 from specdash.sglang.storytypes import Evidence
@@ -95,6 +95,15 @@ def still(server: ServerState, mark: Mark, now_unix: float, said: str) -> Iterat
     yield Finding(
         State.CRITICAL, "tokens-frozen", sentence, (f"token counter {newest.tokens:.0f} then and now",)
     )
+
+
+def deaf(server: ServerState, word: str, seconds: float, said: str) -> Finding:
+    """A port that gave no answer though nothing else speaks against the server: one look proves little, two do."""
+    port = server.run.http_port
+    if seconds >= DEAF_S:
+        sentence = f"{said}port {port} gives no answer ({word}), since {_ago(seconds)}"
+        return Finding(State.CRITICAL, "deaf", sentence, step="See: specdash stacks, specdash logs")
+    return Finding(State.WARNING, "deaf", f"{said}port {port} gave no answer ({word})")
 
 
 def now_unix() -> float:

@@ -33,7 +33,7 @@ def summary(result: Result) -> str:
     ordered = sorted_findings(result.findings)
     bad = [f for f in ordered if f.state is not State.OK]
     shown = bad[:3] or ordered
-    said = "; ".join(clean(f.sentence.rstrip("."), 200) for f in shown)
+    said = "; ".join(clean(f.sentence.removeprefix(f"{result.target}: ").rstrip("."), 200) for f in shown)
     if len(bad) > 3:
         said += f"; and {len(bad) - 3} more"
     if not bad:

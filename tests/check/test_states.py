@@ -38,7 +38,8 @@ def matches(wanted: str, line: str) -> bool:
 
 @contextlib.contextmanager
 def trap(kind: str) -> Iterator[int]:
-    """A port that is none: closed, silent, hangup (closes at once), banner (no HTTP), blackhole (no SYN is answered)."""
+    """A port that is none: closed, silent, hangup (closes at once), banner and web (another protocol), ssh (its first
+    line and no more), blackhole (no SYN is answered)."""
     with socket.socket() as sock, contextlib.ExitStack() as stack:
         sock.bind(("127.0.0.1", 0))
         port = int(sock.getsockname()[1])
@@ -52,8 +53,9 @@ def trap(kind: str) -> Iterator[int]:
                     one.connect(("127.0.0.1", port))
         elif kind == "silent":
             sock.listen(16)
-        elif kind in ("hangup", "banner"):
+        elif kind != "closed":
             sock.listen(16)
+            kept: list[socket.socket] = []
 
             def serve() -> None:
                 with contextlib.suppress(OSError):
@@ -61,10 +63,17 @@ def trap(kind: str) -> Iterator[int]:
                         other, _ = sock.accept()
                         if kind == "banner":
                             other.recv(4096)
+                        if kind in ("banner", "ssh"):
                             other.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-                        other.close()
+                        if kind == "web":
+                            other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        if kind == "ssh":
+                            kept.append(other)
+                        else:
+                            other.close()
 
             threading.Thread(target=serve, daemon=True).start()
+            stack.callback(lambda: [one.close() for one in kept])
             stack.callback(lambda: sock.shutdown(socket.SHUT_RDWR))
         yield port
 
@@ -98,7 +107,8 @@ class Place:
     def __init__(self, row: dict[str, Any], folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.row, self.folder, self.port = row, folder, port
         config = folder / "config.toml"
-        config.write_text(row.get("config", '[hosts.box]\nssh = ""\n'))
+        far = f'[hosts.far]\nssh = "127.0.0.1"\nport = {port}\nuser = "ops"\nssh-config = "/dev/null"\n'
+        config.write_text(row.get("config", f'[hosts.box]\nssh = ""\n{far}'))
         profiles = folder / "profiles"
         profiles.mkdir()
         check = row.get("profile", {}).get("check", {})
@@ -126,7 +136,8 @@ class Place:
         """What is remembered was seen that long ago."""
         (mark,) = (self.folder / "state/specdash/check").iterdir()
         told = json.loads(mark.read_text())
-        mark.write_text(json.dumps({**told, "at_unix": told["at_unix"] - ago_s}))
+        times = {key: told[key] - ago_s for key in ("at_unix", "deaf_unix") if told[key] is not None}
+        mark.write_text(json.dumps({**told, **times}))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
