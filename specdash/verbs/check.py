@@ -63,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("text", "json", "prometheus"),
         help="text: one line with perfdata; json; prometheus: for a textfile collector",
     )
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of --json, and check nothing"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there, replaced whole")
     parser.add_argument("--watch", action="store_true", help="look again and again; a line for each change")
     parser.add_argument(
@@ -88,6 +91,11 @@ async def run(args: argparse.Namespace, context: Context) -> int:
     from specdash.config import paths
     from specdash.config.thresholds import rule
 
+    if args.schema:
+        from specdash.check import document
+
+        context.out.write(document.text())
+        return 0
     args.form = _asked(args, context)
     for text in (*args.warn, *args.crit):
         try:
