@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from specdash.control.plans import Check, Danger, Plan, StepEvent
 from specdash.errors import ConfigError, Refused, SpecdashError
@@ -16,6 +16,7 @@ from specdash.tui.ports import AlgorithmRow, ProbeView, ProfileRow, StacksView
 if TYPE_CHECKING:
     from specdash.config.settings import Settings
     from specdash.control.probe import Probe
+    from specdash.control.profile_text import Known
     from specdash.monitor.hub import Hub
     from specdash.monitor.state import ServerState
     from specdash.sglang.commandline import LaunchSpec
@@ -142,13 +143,11 @@ class ControlOperator:
         )
 
     async def plan_hot(self, host: str, run: str, profile: str) -> Plan:
-        from specdash.control import hot_switch
-        from specdash.verbs.switch_hot import _drafter
+        from specdash.control import hostruns, hot_switch
 
         self._writable(host)
         link = self.hub.link(host)
-        # The one rule of which profile differs in nothing but draft weights; it reads no more than `settings` of us.
-        drafter, _ = await _drafter(cast(Any, self), link, run, profile)
+        drafter = hot_switch.drafter_of(link, await hostruns.record(link, run), self._spec(profile))
         return await hot_switch.plan(link, run, drafter, requests=self._requests(host, run))
 
     async def attach(self, plan: Plan) -> AsyncIterator[StepEvent]:
@@ -187,6 +186,28 @@ class ControlOperator:
             return out
         words = f"All {len(spec.flags)} flags are known to SGLang {found.reading.version} on {host}, and well-formed."
         return (Check("flags", "ok", words),)
+
+    async def flags_of(self, host: str, profile: str) -> Known:
+        from specdash.control.probe import probe
+        from specdash.control.profile_text import Known
+
+        python, cwd, env = "", "", {}
+        try:
+            spec = self._spec(profile)
+        except SpecdashError:
+            pass  # half written: the interpreter that the host's own settings name
+        else:
+            python, cwd, env = spec.python, spec.cwd, dict(spec.env)
+            if spec.host in self.hub.state.hosts:
+                host = spec.host
+        try:
+            found = await probe(self.hub.link(host), python, cwd, env)
+        except (SpecdashError, TimeoutError) as problem:
+            why = str(problem) or "it did not answer in time."
+            return Known(host, problem=f"Flags unknown: {host}: {why} Connect, then probe it (p).")
+        if found.reading is None:
+            return Known(host, problem=f"Flags unknown: on {host} {found.problem or 'there is no sglang'}.")
+        return Known(host, found.reading)
 
     async def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]:
         from specdash.control.perform import perform

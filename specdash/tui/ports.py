@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from specdash.control.plans import Check, Plan, StepEvent
 from specdash.monitor.state import FleetState
 from specdash.tui.logrows import Source
+
+if TYPE_CHECKING:
+    from specdash.control.profile_text import Known
 
 
 class HubLike(Protocol):
@@ -116,6 +119,10 @@ class Operator(Protocol):
 
     async def check_profile(self, host: str, profile: str) -> Sequence[Check]:
         """Flags and environment of a profile against the SGLang installed on the host. Changes nothing."""
+        ...
+
+    async def flags_of(self, host: str, profile: str) -> Known:
+        """The SGLang that the profile would launch, on its own host, else on this one; never raises for a lost one."""
         ...
 
     def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]: ...

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
+from specdash.control.profile_text import Known
 from specdash.monitor.state import (
     ActionState,
     Alarm,
@@ -365,6 +366,7 @@ def _first(kind: str) -> HostState:
             action = replace(
                 action,
                 status="failed",
+                final="rolled_back",
                 steps=tuple(steps),
                 sentence="kimi-k2.5-ngram did not start; kimi-k2.5-eagle3 serves again.",
             )
@@ -553,6 +555,9 @@ class FakeOperator:
         return (
             Check("flags", "block", "--tp-sise is no flag of SGLang 0.5.23.", (), "Did you mean --tp-size?"),
         )
+
+    async def flags_of(self, host: str, profile: str) -> Known:
+        return Known(host, problem=f"Flags unknown: {host} is not connected. Connect, then probe it (p).")
 
     async def perform(self, plan: Plan, typed: str = "") -> AsyncIterator[StepEvent]:
         self.performed.append((plan, typed))

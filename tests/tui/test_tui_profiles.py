@@ -52,7 +52,7 @@ async def test_after_the_editor_the_flags_are_checked(
         "EDITOR", f'{sys.executable} -c \'import sys; open(sys.argv[1], "a").write("#edited")\''
     )
     async with screen("ready", (120, 40), operator=Files(tmp_path)) as (app, pilot):
-        await pilot.press("P", "e")
+        await pilot.press("P", "E")
         await settle(app, pilot)
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "check"])
         await pilot.pause()

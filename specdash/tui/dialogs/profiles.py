@@ -31,6 +31,7 @@ class ProfilesScreen(ListPage[str]):
         Binding("c", "show_command", "command", id="profiles.command"),
         Binding("y", "copy", "copy it", id="profiles.copy"),
         Binding("e", "edit", "edit", id="profiles.edit"),
+        Binding("E", "edit_outside", "edit with $EDITOR", id="profiles.outside", show=False),
         Binding("D", "duplicate", "duplicate", id="profiles.duplicate"),
         Binding("v", "check", "check", id="profiles.check"),
     ]
@@ -178,16 +179,40 @@ class ProfilesScreen(ListPage[str]):
     def action_copy(self) -> None:
         self.host_app.doing.copy(self._command())
 
-    def action_edit(self) -> None:
+    def _file(self) -> Path | None:
         row = next((r for r in self.host_app.profile_rows if r.name == self.chosen), None)
+        if row is not None and row.path:
+            return Path(row.path)
+        self.host_app.tell("This profile has no file that could be edited.", "warning")
+        return None
+
+    def action_edit(self) -> None:
+        """Here, with completion, help and checks from the installed SGLang; E opens $EDITOR instead."""
+        from specdash.tui.dialogs.editing import EditProfile
+
+        path = self._file()
+        if path is None:
+            return
+        try:
+            editor = EditProfile(self.chosen, path)
+        except (OSError, UnicodeError) as problem:
+            self.host_app.tell(f"Could not read {path}: {problem}. E opens it with $EDITOR.", "warning")
+            return
+        self.app.push_screen(editor, self._edited)
+
+    def _edited(self, written: bool | None) -> None:
+        if written:
+            self.host_app.reload_profiles()
+            self.action_check()
+
+    def action_edit_outside(self) -> None:
+        path = self._file()
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        if row is None or not row.path:
-            self.host_app.tell("This profile has no file that could be edited.", "warning")
+        if path is None:
             return
         try:
             with self.app.suspend():
-                subprocess.run([*shlex.split(editor), row.path], check=False)
+                subprocess.run([*shlex.split(editor), str(path)], check=False)
         except Exception as problem:
             self.host_app.tell(f"Could not run {editor}: {problem}. Set EDITOR.", "warning")
-        self.host_app.reload_profiles()
-        self.action_check()
+        self._edited(True)
