@@ -14,6 +14,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from specdash.exits import Exit
@@ -56,6 +57,8 @@ VERBS: dict[str, tuple[str, str]] = {
 
 _RAN: list[str] = []
 """The verb that this process ran."""
+_JSON: list[bool] = []
+"""Not empty: --json was given, so that an error is JSON too."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 GLOBAL_HELP = """\
@@ -95,6 +98,7 @@ def _guarded(words: list[str]) -> int:
     from specdash.errors import SpecdashError
 
     _soft_streams()
+    _JSON.clear()
     try:
         code = int(_main(words))
         sys.stdout.flush()
@@ -156,6 +160,7 @@ def _main(words: list[str]) -> int:
     if verb is None:
         return _interactive(options)
     _RAN[:] = [verb]
+    _JSON[:] = [True] if _asks_for_json(rest) else []
     parser = verb_parser(verb)
     args = parser.parse_args(rest)
     from importlib import import_module
@@ -179,6 +184,12 @@ def _main(words: list[str]) -> int:
 
         result = asyncio.run(_awaited(result))
     return Exit.OK if result is None else int(result)
+
+
+def _asks_for_json(rest: list[str]) -> bool:
+    """Before the words are parsed: a usage error is told as JSON, too. `--raw` bytes and shell lines come after `--`."""
+    words = rest[: rest.index("--")] if "--" in rest else rest
+    return "--json" in words or any(pair == ("--format", "json") for pair in pairwise(words))
 
 
 async def _awaited(result: Any) -> Any:
@@ -349,7 +360,17 @@ def _complain(problem: SpecdashError) -> int:
     text = " ".join(problem.words.split())
     text = "".join(c if c.isprintable() else "�" for c in text)
     print(f"specdash: {text}", file=sys.stderr)
+    if _JSON:
+        _tell_json(type(problem).__name__, problem.sentence, problem.step, problem.exit)
     return int(problem.exit)
+
+
+def _tell_json(kind: str, sentence: str, step: str, code: Exit) -> None:
+    """Who asked for JSON gets JSON, whatever happens: the same sentence is on stderr for a person."""
+    import json
+
+    error = {"kind": kind, "sentence": sentence, "step": step}
+    print(json.dumps({"schema": "specdash.error/1", "code": int(code), "error": error}), flush=True)
 
 
 def _no_room(problem: OSError) -> int:
@@ -386,4 +407,6 @@ def _unexpected(problem: BaseException) -> int:
         where = "The trace could not be saved."
     first = (str(problem).splitlines() or [""])[0][:300]
     print(f"specdash: unexpected {type(problem).__name__}: {first}. {where}", file=sys.stderr)
+    if _JSON:
+        _tell_json("Unexpected", f"{type(problem).__name__}: {first}", where, Exit.UNKNOWN)
     return int(Exit.UNKNOWN)

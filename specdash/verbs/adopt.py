@@ -35,7 +35,10 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import adopt
     from specdash.verbs.follow import follow
 
-    link = await context.open_link(_host(context, args.host))
+    host = _host(context, args.host)
+    if args.pid is not None:
+        context.require_writable(host)
+    link = await context.open_link(host)
     try:
         found, orphans = await adopt.find(link)
         if args.pid is None:

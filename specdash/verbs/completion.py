@@ -42,9 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> Exit:
     if args.shell == "names":
-        context.print(*names(args.what or "targets", context))
+        found = names(args.what or "targets", context)
+        if context.json:
+            context.print_json({"schema": "specdash.completion/1", "names": found})
+        else:
+            context.print(*found)
+        return Exit.OK
+    script = {"bash": bash, "zsh": zsh, "fish": fish}[args.shell](shapes())
+    if context.json:
+        context.print_json({"schema": "specdash.completion/1", "shell": args.shell, "script": script})
     else:
-        context.print({"bash": bash, "zsh": zsh, "fish": fish}[args.shell](shapes()))
+        context.print(script)
     return Exit.OK
 
 

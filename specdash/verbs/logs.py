@@ -1,12 +1,13 @@
 """The log of a run, from its first byte. Secrets are replaced and control characters removed, except with --raw.
 
 --raw gives the file's bytes exactly (secrets too). --since takes 30s, 10m, 2h (before the log's newest time) or a
-time as the log prints it (`2026-11-29 12:30` or `12:30`).
+time as the log prints it (`2026-11-29 12:30` or `12:30`). --json gives one object a line: {"line": "..."}.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.verbs.follow import find_run, host_of
 
     pick = Pick(args.since or "", args.grep or "")
+    if args.raw and context.json:
+        raise UsageError("--raw and --json ask for two formats.", "Leave one out.")
     if args.raw and (args.since or args.grep or args.lines is not None):
         raise UsageError("--raw gives the whole file.", "Leave out --since, --grep and -n.")
     host = host_of(context, args.run, args.host)
@@ -72,7 +75,8 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
                     first = max(done, end - args.lines) if args.lines is not None and done == 0 else done
                     for number in range(first, end, 4096):
                         lines = store.lines(number, min(4096, end - number))
-                        context.print(*pick.choose(lines, store))
+                        shown = pick.choose(lines, store)
+                        context.print(*(map(_object, shown) if context.json else shown))
                     done = end
                 context.out.flush()
                 if not args.follow:
@@ -82,6 +86,10 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     finally:
         await link.close()
     return Exit.OK
+
+
+def _object(line: str) -> str:
+    return json.dumps({"line": line})
 
 
 class Pick:

@@ -309,7 +309,10 @@ def _new(args: argparse.Namespace, context: Context) -> Exit:
         raise ConfigError(f"{target} is there already.", "Choose another name, or say --force.")
     comments = schema.directive(target, "profile", paths.config_dir())
     write.create(target, write.profile_text(tables, comments), replace=args.force)
-    context.print(str(target))
+    if context.json:
+        context.print_json({"schema": "specdash.profile-new/1", "path": str(target)})
+    else:
+        context.print(str(target))
     return Exit.OK
 
 

@@ -32,6 +32,8 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
 
     settings = context.settings
     names = list(settings.expand(args.hosts)) if args.hosts else [*settings.hosts] or ["local"]
+    for name in names:
+        context.host(name)  # a name that is none is told before any host is asked
     code = Exit.OK
     answers = await asyncio.gather(*(_list(context, name) for name in names), return_exceptions=True)
     found: list[dict[str, Any]] = []

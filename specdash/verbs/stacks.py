@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specdash.exits import Exit
+from specdash.verbs import of_run
 
 if TYPE_CHECKING:
     from specdash.verbs.context import Context
@@ -23,26 +24,17 @@ SCHEMA = "specdash.stacks/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run id, its beginning, or a profile's name")
-    parser.add_argument("--host", metavar="HOST", help="where it runs; default: the profile's host")
-    parser.add_argument("--no-keep", action="store_true", help="do not write them into the run's folder")
+    of_run.add_arguments(parser, "them")
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import stacks
-    from specdash.verbs.follow import find_run, host_of
     from specdash.verbs.status import clean
 
-    name = host_of(context, args.run, args.host)
-    read_only = context.read_only or context.settings.read_only or context.host(name).read_only
-    link = await context.open_link(name)
-    try:
-        run_id = await find_run(link, args.run)
-        found = await stacks.take(link, run_id, keep=not (args.no_keep or read_only))
-    finally:
-        await link.close()
+    async with of_run.open_run(args, context) as on:
+        found = await stacks.take(on.link, on.run_id, keep=on.keep)
     if context.json:
-        context.print_json({"schema": SCHEMA, "host": name, **asdict(found)})
+        context.print_json({"schema": SCHEMA, "host": on.host, **asdict(found)})
         return Exit.OK
     context.print(*(clean(line) for line in found.text.rstrip("\n").split("\n")))
     if found.path:
