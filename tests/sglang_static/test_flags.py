@@ -8,8 +8,8 @@ import re
 import pytest
 
 from specdash.sglang import envcheck, flagcheck, flags
-from tests.support.flag_tables import flag_table
 from tests.sglang_static import trees
+from tests.support.flag_tables import flag_table
 
 CHOICES = 'FORMATS = ["auto", "dummy"]\n'
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from specdash.sglang import drafter_card, fit, flagcheck, locate, modelconfig, offer, probe_json, reading
 from specdash.sglang.tree import DictTree
-from tests.support.flag_tables import flag_table
 from tests.sglang_static import trees
 from tests.support.examples import examples
+from tests.support.flag_tables import flag_table
 
 SOURCES = (
     trees.INT_ENUM, trees.REGISTERED, trees.ENUM_AND_REGISTRY, trees.REGISTRY, trees.HOOK, trees.ARGPARSE,

@@ -1,14 +1,15 @@
-"""SGLang wheels for tests: from .wheels, or from the package index where there is a network."""
+"""SGLang wheels for tests: from .wheels (or $SPECDASH_WHEELS), or from the package index where there is a network."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / ".wheels"
+FOLDER = Path(os.environ.get("SPECDASH_WHEELS") or ROOT / ".wheels")
 
 
 class WheelTree:
@@ -33,7 +34,7 @@ class WheelTree:
 
 
 def cached() -> dict[str, Path]:
-    """Version → wheel, of those that lie in .wheels."""
+    """Version → wheel, of those that were downloaded."""
     return {file.name.split("-")[1]: file for file in sorted(FOLDER.glob("sglang-*.whl"))}
 
 
@@ -42,7 +43,7 @@ def wheel(version: str) -> Path | str:
     known = cached()
     if version in known:
         return known[version]
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable,
         "-m",
@@ -59,3 +60,26 @@ def wheel(version: str) -> Path | str:
     if version in known:
         return known[version]
     return f"sglang {version} could not be downloaded: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+
+
+def unpacked(version: str, folder: Path) -> str:
+    """Puts the Python files of a version into a folder; a sentence when there is no wheel of it."""
+    found = wheel(version)
+    if isinstance(found, str):
+        return found
+    with zipfile.ZipFile(found) as archive:
+        names = [name for name in archive.namelist() if name.startswith("sglang/") and name.endswith(".py")]
+        archive.extractall(folder, names)
+    return ""
+
+
+def library(name: str) -> Path | str:
+    """A folder with a small package that SGLang's parser cannot do without, installed once beside the wheels."""
+    folder = FOLDER / f"lib-{name}-{sys.version_info.major}.{sys.version_info.minor}"
+    if not (folder / name).is_dir():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            return f"{name} could not be installed: {last}"
+    return folder
