@@ -92,6 +92,7 @@ class Board:
         self.hub = hub
         self.plan = plan
         self.status: Status = "running"
+        self.final = ""
         self.step = ""
         self.steps: dict[str, dict[str, Any]] = {
             one.name: {
@@ -124,6 +125,7 @@ class Board:
             row["started"] = event.at_boot_s
         if event.status != "running":
             row["ended"] = event.at_boot_s
+        self.final = event.final
         self.tell(_ENDS.get(event.final, "running"), event.step, event.sentence, event.at_boot_s)
 
     def tell(self, status: Status, step: str, sentence: str, at_boot_s: float | None = None) -> None:
@@ -136,5 +138,6 @@ class Board:
             step=step,
             sentence=sentence,
             steps=tuple(dict(row) for row in self.steps.values()),
+            final=self.final,
         )
         self.hub.emit(Event(time.monotonic(), self.plan.host, body, source="control", host_at=at_boot_s))

@@ -134,6 +134,8 @@ class ActionChanged:
     sentence: str = ""
     steps: tuple[Mapping[str, Json], ...] = ()
     """All steps with name, status, sentence, started/ended (host boot time), for the screen."""
+    final: str = ""
+    """How it ended, as its last `StepEvent` said: a switch that was rolled back is `failed` by status."""
 
 
 @dataclass(frozen=True, slots=True)

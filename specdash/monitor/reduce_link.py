@@ -85,6 +85,7 @@ def action_changed(host: HostState, event: Event, body: ActionChanged) -> HostSt
         tuple(body.steps) or (old.steps if old else ()),
         since=old.since if old else event.at,
         changed=event.at,
+        final=body.final,
     )
     rest = tuple(new if a.id == new.id else a for a in host.actions) if old else (*host.actions, new)
     return replace(host, actions=rest[-MOST_ACTIONS:])

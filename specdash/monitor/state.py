@@ -318,6 +318,8 @@ class ActionState:
     steps: tuple[Mapping[str, Any], ...] = ()
     since: float = 0.0
     changed: float = 0.0
+    final: str = ""
+    """"done", "failed", "rolled_back", "aborted", or "" while it runs: what `status` cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True)

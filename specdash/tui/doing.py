@@ -82,8 +82,19 @@ class Doing(Pages, Taking):
         if not self._may("hot"):
             return
         server = self.app.server
-        now = server.run.profile if server else ""
-        fit = [row for row in self.app.profile_rows if row.drafter and not row.problem and row.name != now]
+        if server is None:
+            return
+        # What serves now is the drafter, not the profile: after a hot switch the run's own profile is one to go back to.
+        serves = server.drafter.path or server.run.drafter
+        changed = server.drafter.how == "hot switch"
+        fit = [
+            row
+            for row in self.app.profile_rows
+            if row.drafter
+            and not row.problem
+            and row.drafter != serves
+            and (changed or row.name != server.run.profile)
+        ]
         if any(row.name == self.app.profile_name for row in fit):
             self._chosen_hot(self.app.profile_name)
         else:

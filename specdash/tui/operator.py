@@ -230,7 +230,8 @@ class ControlOperator:
             if one.get("end") or (self.can_change(host) and not one.get("alive")):
                 continue
             ident = str(one["id"])
-            plan = Plan(ident, "switch", host, str(one.get("title") or ident), Danger.NONE, ())
+            title = str((one.get("plan") or {}).get("title") or one.get("title") or ident)
+            plan = Plan(ident, "switch", host, title, Danger.NONE, ())
             # A living switch is only followed; one that stands still waits for the operator (attach or abort).
             found.append((plan, switch.follow(link, ident)))
         return found
@@ -248,12 +249,12 @@ class ControlOperator:
         self._writable(host)
         if kind == "switch":
             await switch.abort(self.hub.link(host), ident)
-            return "The switch is taken back."
+            return "The switch is being taken back."
         if kind == "hot_switch":
             run = next((run for run, one in self._hot.items() if one == ident), "")
             if run:
                 await hot_switch.abort(self.hub.link(host), run, ident)
-                return "The hot switch is taken back."
+                return "The hot switch is being taken back."
         if kind == "stop" and self._stopping(host):
             return await stop.abort(self.hub.link(host), self._stopping(host))
         raise Refused("This cannot be taken back.", "A launch is ended by stopping its server: s.")

@@ -44,7 +44,7 @@ class RunsScreen(ListPage[str]):
     def choices(self, width: int) -> list[tuple[str, Line]]:
         if not self.servers:
             return [("", [("no run so far", "dim")])]
-        name = max(14, min(34, width - 58))
+        name = max(14, min(34, width - 62))
         head = f"  {'profile':<{name}} {'algorithm':<9} {'state':<12}{'started':<13}{'lasted':>8} {'tok/s':>7} accept"
         return [
             ("", [(head, "dim")]),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from specdash.monitor.state import ActionState, HostState
 from specdash.tui.cells import cut, cut_line, heading, width_of, wrap
 from specdash.tui.words import Line, age, one_line
@@ -25,10 +28,33 @@ STATUS = {
 MOST_ROWS = 7
 
 
+TITLES = {
+    "measure": "Pulse of the present server",
+    "warm": "Read its files into the page cache",
+    "stop": "Close it and stop it, with proof",
+    "launch": "Launch the next one",
+    "ready": "Wait for a real generation",
+    "pulse": "Pulse on fixed prompts",
+    "watch": "It has to live for a while",
+    "rollback": "Go back",
+    "rollback_stop": "Stop what was tried",
+    "rollback_launch": "Launch the previous one again",
+    "rollback_ready": "Wait for a real generation of it",
+    "rollback_pulse": "Pulse of the previous one",
+    "back": "The old weights go in again",
+}
+"""Steps that no plan lists: the way back, and those of a switch that another specdash began."""
+BACK = ("rollback", "back")
+
+
 def outcome(action: ActionState) -> str:
-    """Its status; `rolled_back` for a switch that failed but brought the previous server back."""
-    went_back = any(step.get("name") == "rollback" and step.get("status") == "done" for step in action.steps)
-    return "rolled_back" if action.status == "failed" and went_back else action.status
+    """Its status; `rolled_back` for a switch that failed but brought back what served before."""
+    return action.final if action.status == "failed" and action.final == "rolled_back" else action.status
+
+
+def title_of(step: Mapping[str, Any]) -> str:
+    name, title = str(step.get("name") or ""), str(step.get("title") or "")
+    return TITLES.get(name, one_line(name).replace("_", " ")) if title in ("", name) else one_line(title)
 
 
 def height_of(action: ActionState | None, told: bool = False) -> int:
@@ -73,8 +99,11 @@ def doing_rows(
         status = str(step.get("status") or "")
         if told and action.status != "running" and status != "failed":
             continue
+        name = str(step.get("name") or "")
+        if name in BACK and outcome(action) == "rolled_back":
+            status = "done"
         glyph, step_role = STEP_GLYPH.get(status, ("·", "dim"))
-        line: Line = [(f" {glyph} ", step_role), (one_line(step.get("title") or step.get("name") or ""), "")]
+        line: Line = [(f" {glyph} ", step_role), (title_of(step), "")]
         sentence = one_line(step.get("sentence") or "")
         if sentence and not (told and action.status != "running"):
             line.append((f"  {sentence}", step_role if status == "failed" else "dim"))
