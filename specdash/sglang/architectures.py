@@ -23,7 +23,7 @@ NEAR_END = 2048
 _MARK = b"\nEntryClass"
 _NAME = rb"(?!(?:None|True|False)\b)[A-Z]\w*"
 _PLAIN = re.compile(
-    rb"EntryClass = (\[\s*(?:N\s*,\s*)*N\s*,?\s*(?=\])|N(?=\n|$))\]?\s*(?:\n|$)".replace(b"N", _NAME)
+    rb"EntryClass = (\[\s*(?:N\s*,\s*)*N(?:\s*,)?\s*(?=\])|N(?=\n|$))\]?\s*(?:\n|$)".replace(b"N", _NAME)
 )
 """What nearly all of them look like: read without a parser, which takes 7 ms for all models."""
 FALLBACK = "TransformersForCausalLM"

@@ -84,6 +84,9 @@ def test_mutated_trees_never_raise(files: dict[str, bytes]) -> None:
         "a" * 2_000_000,
         "class A:\n" + " " * 50000 + "x=1",
         "f(" * 90 + ")" * 90,
+        "\nEntryClass = [A" + " " * 500_000,
+        "\nEntryClass = [" + "A, " * 20_000,
+        "\nEntryClass = " + "A" * 500_000 + "!",
     ],
 )
 def test_hostile_sources_cost_little(text: str) -> None:
