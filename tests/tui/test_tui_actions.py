@@ -340,6 +340,7 @@ async def test_hot_switch_asks_for_a_profile_with_a_drafter_or_takes_the_chosen_
     operator = FakeOperator()
     async with screen("ready", (120, 40), operator=operator) as (app, pilot):
         server = ready_server(profile="another")
+        server = replace(server, run=replace(server.run, drafter="/data/another"))
         app.hub.play(FleetState(now=NOW, hosts={"h200-a": host(servers={"r1": server})}))
         await settle(app, pilot)
         await pilot.press("h")
