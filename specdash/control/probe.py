@@ -47,6 +47,7 @@ MODULES = (
 DEEP = "specdash.control.remote_deep"
 LOOK_S = 60.0
 DEEP_S = 180.0
+MOST_REMEMBERED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,30 @@ async def probe(
     if reading is None and answer["sglang"]["found"] and known is not None:
         reading, cached = known[1], True
     elif reading is not None and use_cache:
-        _store(cache, {"fingerprint": answer["fingerprint"], "reading": answer["reading"]})
+        kept = {"fingerprint": answer["fingerprint"], "host": link.name, "reading": answer["reading"]}
+        _store(cache, kept)
     asked: Mapping[str, Any] | None = None
     if deep and answer["sglang"]["found"]:
         params.update(module=DEEP, func="deep", args={"timeout_s": DEEP_S}, timeout=DEEP_S + 10)
         asked = (await link.call("py.run", params, timeout=DEEP_S + 20, blob=pack((DEEP,))))["result"]
     return _made(link.name, answer, reading, cached, asked)
+
+
+def remembered(host: str = "") -> Reading | None:
+    """What was read last, of this host or of any; for when nobody can be asked. It can be out of date."""
+    try:
+        files = sorted(_folder().glob("*.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    except OSError:
+        return None
+    for file in files[:MOST_REMEMBERED]:
+        try:
+            named = json.loads(file.read_bytes()).get("host")
+        except (OSError, ValueError, AttributeError):
+            continue
+        found = _load(file) if not host or named == host else None
+        if found is not None:
+            return found[1]
+    return None
 
 
 async def probe_tree(folder: str | Path) -> Probe:
@@ -219,7 +238,11 @@ def _cache_file(link: Link, python: str, cwd: str, env: Mapping[str, str]) -> Pa
     ]
     words = "\0".join([str(link.hello.get("machine_id")), str(link.hello.get("user")), python, cwd, *moving])
     name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return paths.state_dir() / "probes" / f"{name}.json"
+    return _folder() / f"{name}.json"
+
+
+def _folder() -> Path:
+    return paths.state_dir() / "probes"
 
 
 def _load(file: Path) -> tuple[str, Reading] | None:

@@ -33,6 +33,8 @@ class Known:
     host: str = ""
     reading: Reading | None = None
     problem: str = ""
+    remembered: bool = False
+    """Read at an earlier time: the host cannot be asked now."""
 
     @property
     def table(self) -> FlagTable | None:
@@ -47,7 +49,8 @@ class Known:
             return (
                 f"The flags of SGLang {self.reading.version} on {self.host} could not be read: not checked."
             )
-        return f"SGLang {self.reading.version or 'of unknown version'} on {self.host}"
+        before = ", as read before (not connected)" if self.remembered else ""
+        return f"SGLang {self.reading.version or 'of unknown version'} on {self.host}{before}"
 
 
 @dataclass(frozen=True, slots=True)

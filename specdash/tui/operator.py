@@ -5,6 +5,7 @@ Imports of control are made when first needed: none of them is on the way to the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -188,7 +189,7 @@ class ControlOperator:
         return (Check("flags", "ok", words),)
 
     async def flags_of(self, host: str, profile: str) -> Known:
-        from specdash.control.probe import probe
+        from specdash.control.probe import probe, remembered
         from specdash.control.profile_text import Known
 
         python, cwd, env = "", "", {}
@@ -203,6 +204,9 @@ class ControlOperator:
         try:
             found = await probe(self.hub.link(host), python, cwd, env)
         except (SpecdashError, TimeoutError) as problem:
+            before = await asyncio.to_thread(remembered, host)
+            if before is not None:
+                return Known(host, before, remembered=True)
             why = str(problem) or "it did not answer in time."
             return Known(host, problem=f"Flags unknown: {host}: {why} Connect, then probe it (p).")
         if found.reading is None:

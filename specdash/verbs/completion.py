@@ -16,7 +16,7 @@ examples:
   specdash completion bash > ~/.local/share/bash-completion/completions/specdash
   specdash completion zsh > ~/.zfunc/_specdash        with ~/.zfunc in $fpath, before compinit
   specdash completion fish > ~/.config/fish/completions/specdash.fish"""
-DYNAMIC = {"PROFILE": "profiles", "HOST": "hosts", "TARGET": "targets", "RUN": "runs"}
+DYNAMIC = {"PROFILE": "profiles", "HOST": "hosts", "TARGET": "targets", "RUN": "runs", "FLAG": "flags"}
 """Placeholder of an argument → what `specdash completion names` lists for it."""
 GLOBAL = ("--check", "--config", "--help", "--read-only", "--version")
 
@@ -61,6 +61,11 @@ def names(what: str, context: Context) -> list[str]:
     from specdash.config import inherit
     from specdash.errors import SpecdashError
 
+    if what == "flags":  # of the SGLang that was read last
+        from specdash.control.probe import remembered
+
+        reading = remembered()
+        return sorted(reading.flags.by_string) if reading is not None else []
     found: list[str] = list(inherit.names()) if what in ("profiles", "targets") else []
     if what in ("hosts", "targets"):
         try:

@@ -32,6 +32,15 @@ async def test_reads_without_importing_and_remembers(link: Link, tmp_path: Path)
     assert first.reading.version == "0.5.23" and first.reading.names == ("EAGLE", "EAGLE3")
     again = await probe.probe(link, sys.executable, str(tmp_path))
     assert again.cached and again.reading is not None
+    before = probe.remembered(link.name)
+    assert before is not None and before.names == first.reading.names
+    assert probe.remembered("another-host") is None
+    (damaged,) = (tmp_path / "state").rglob("probes/*.json")
+    kept = damaged.read_text()
+    for text in ("{", "[]", kept.replace('"names"', '"nams"'), kept[:-200]):
+        damaged.write_text(text)
+        assert probe.remembered() is None
+        assert not (await probe.probe(link, sys.executable, str(tmp_path))).cached
     assert json.dumps(probe.as_json(again)["flags"]) == json.dumps(probe.as_json(first)["flags"])
     file = package / "srt/speculative/spec_info.py"
     file.write_text(file.read_text().replace("EAGLE3", "OTHER"))
