@@ -252,9 +252,10 @@ def test_icinga_and_nagios_run_the_command_that_they_define(box: dict[str, str])
 def test_what_is_shown_and_not_run_parses() -> None:
     from specdash import cli
 
-    (block,) = blocks("console")
-    for line in block.text.splitlines():
-        words = shlex.split(line.removeprefix("$ "))
+    found = blocks("console")
+    assert len(found) == 2
+    for line in "".join(block.text for block in found).splitlines():
+        words = shlex.split(line.removeprefix("$ ").partition(" > ")[0])
         if "specdash" in words:
             verb, rest, _ = cli._split(words[words.index("specdash") + 1 :])
             cli.verb_parser(str(verb)).parse_args(rest)
