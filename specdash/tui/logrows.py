@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Protocol
 
 from specdash.tui import logtext
@@ -80,33 +82,57 @@ def lines_of(source: Source, first: int, stop: int) -> Iterable[bytes]:
     return [source.line(index) for index in range(first, stop)]
 
 
+CHUNK = 1024
+"""Lines of one chunk: what a look back into a filtered log reads anew (some milliseconds)."""
+CACHED = 32
+
+
+class Chunk:
+    """Which lines of a stretch are shown, and how many equal lines each stands for. 12 bytes a row."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self.lines: array[int] = array("Q")
+        self.repeats: array[int] = array("I")
+        self.lead = 0
+        """Lines at its start that repeat the last row before it."""
+        self.key = key
+        """What the row before the next line folds by; at first that of the row before the chunk."""
+
+
 class Rows:
-    """Row number → line number. Without a filter both are equal and nothing is kept."""
+    """Row number → line number. Without a filter both are equal and nothing is kept.
+
+    With one, the newest chunk is kept whole; of those before it only how many rows it has, so that a filter over ten
+    million lines costs as little as over ten thousand. A look back reads its chunk again.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.filter = Filter()
-        self.scanned = 0
-        self._lines: array[int] = array("Q")
-        self._repeats: array[int] = array("I")
-        self._last_key: bytes | None = None
-        self._key_before: bytes | None = None
-        self._took = ""
-        """What the last line judged became: "row", "repeat" or nothing."""
-        self._pattern: re.Pattern[bytes] | None = None
+        self.set_filter(Filter())
 
     def set_filter(self, new: Filter) -> None:
         self.filter = new
         self.scanned = 0
-        self._lines = array("Q")
-        self._repeats = array("I")
-        self._last_key = None
-        self._took = ""
         self._pattern = compile_search(new.text) if new.text else None
+        self._before: array[int] = array("Q")
+        """Per closed chunk: rows before it."""
+        self._keys: list[bytes | None] = []
+        """Per closed chunk: what the row before it folds by (a digest), None where nothing is folded."""
+        self._leads: array[int] = array("I")
+        self._open = Chunk(None)
+        self._open_at = 0
+        """First line of the open chunk."""
+        self._rows_before = 0
+        self._open_key: bytes | None = None
+        """What the row before the open chunk folds by."""
+        self._took = ""
+        """What the last line judged became: "row", "repeat" or nothing."""
+        self._key_before: bytes | None = None
+        self._cache: dict[int, Chunk] = {}
 
     @property
     def count(self) -> int:
-        return len(self._lines) if self.filter.active else self.source.line_count
+        return self._rows_before + len(self._open.lines) if self.filter.active else self.source.line_count
 
     @property
     def behind(self) -> int:
@@ -114,24 +140,56 @@ class Rows:
         return max(0, self.source.line_count - self.scanned) if self.filter.active else 0
 
     def line_number(self, row: int) -> int:
-        return self._lines[row] if self.filter.active else row
+        if not self.filter.active:
+            return row
+        if row >= self._rows_before:
+            return self._open.lines[row - self._rows_before]
+        number = bisect_right(self._before, row) - 1
+        return self._chunk(number).lines[row - self._before[number]]
 
     def repeats(self, row: int) -> int:
         """How many equal lines this row stands for."""
-        return self._repeats[row] if self.filter.active and row < len(self._repeats) else 1
+        if not self.filter.fold or not 0 <= row < self.count:
+            return 1
+        number = len(self._before) if row >= self._rows_before else bisect_right(self._before, row) - 1
+        chunk, at = self._chunk(number), row - self._first(number)
+        found = chunk.repeats[at]
+        if at < len(chunk.lines) - 1:
+            return found
+        # The last row of its chunk: what repeats it may go on at the start of the next ones.
+        for later in range(number + 1, len(self._before) + 1):
+            found += self._leads[later] if later < len(self._before) else self._open.lead
+            if self._first(later + 1) > row + 1:
+                break
+        return found
+
+    def _first(self, number: int) -> int:
+        """The first row of a chunk, also of the open one and of that after it."""
+        if number < len(self._before):
+            return self._before[number]
+        return self._rows_before + (len(self._open.lines) if number > len(self._before) else 0)
 
     def row_of(self, line: int) -> int:
         """The row that shows `line`, or the nearest row before it."""
         if not self.filter.active:
             return max(0, min(line, self.count - 1))
-        low, high = 0, len(self._lines)
-        while low < high:
-            middle = (low + high) // 2
-            if self._lines[middle] <= line:
-                low = middle + 1
-            else:
-                high = middle
-        return max(0, low - 1)
+        number = min(line // CHUNK, len(self._before))
+        return max(0, self._first(number) + bisect_right(self._chunk(number).lines, line) - 1)
+
+    def _chunk(self, number: int) -> Chunk:
+        """A closed chunk read again, or the open one."""
+        if number >= len(self._before):
+            return self._open
+        found = self._cache.get(number)
+        if found is None:
+            found = Chunk(self._keys[number])
+            start = number * CHUNK
+            for index, line in enumerate(lines_of(self.source, start, start + CHUNK), start):
+                self._judge(found, index, line)
+            while len(self._cache) >= CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[number] = found
+        return found
 
     def scan(self, budget: int) -> bool:
         """Look at up to `budget` more lines. True when there is more to do."""
@@ -139,35 +197,56 @@ class Rows:
             self.scanned = self.source.line_count
             return False
         if self.scanned:
-            # The newest line may have been unfinished when it was judged: judge it again.
-            self.scanned -= 1
-            if self._took == "row":
-                self._lines.pop()
-                self._repeats.pop()
-                self._last_key = self._key_before
-            elif self._took == "repeat":
-                self._repeats[-1] -= 1
-            self._took = ""
+            self._undo()
         stop = min(self.source.line_count, self.scanned + budget)
         for index, line in enumerate(lines_of(self.source, self.scanned, stop), self.scanned):
-            self._take(index, line)
+            if index - self._open_at >= CHUNK:
+                self._close()
+            self._key_before = self._open.key
+            self._took = self._judge(self._open, index, line)
         self.scanned = max(self.scanned, stop)
         return self.scanned < self.source.line_count
 
-    def _take(self, index: int, line: bytes) -> None:
+    def _undo(self) -> None:
+        """The newest line may have been unfinished when it was judged: judge it again."""
+        self.scanned -= 1
+        if self._took == "row":
+            self._open.lines.pop()
+            self._open.repeats.pop()
+            self._open.key = self._key_before
+        elif self._took == "repeat" and self._open.lines:
+            self._open.repeats[-1] -= 1
+        elif self._took == "repeat":
+            self._open.lead -= 1
         self._took = ""
+
+    def _close(self) -> None:
+        """The open chunk is full, and a line after it shows that its last one is whole."""
+        done = self._open
+        self._before.append(self._rows_before)
+        self._leads.append(done.lead)
+        self._keys.append(self._open_key)
+        self._rows_before += len(done.lines)
+        self._open_at += CHUNK
+        self._open = Chunk(done.key)
+        self._open_key = done.key
+
+    def _judge(self, chunk: Chunk, index: int, line: bytes) -> str:
         if not self.keeps(line):
-            return
+            return ""
         if self.filter.fold:
-            key = logtext.fold_key(logtext.clean(line))
-            if key == self._last_key and self._lines:
-                self._repeats[-1] += 1
-                self._took = "repeat"
-                return
-            self._key_before, self._last_key = self._last_key, key
-        self._took = "row"
-        self._lines.append(index)
-        self._repeats.append(1)
+            # A digest: a line may have 64 kB, and one is kept per chunk.
+            key = blake2b(logtext.fold_key(logtext.clean(line)), digest_size=12).digest()
+            if key == chunk.key:
+                if chunk.lines:
+                    chunk.repeats[-1] += 1
+                else:
+                    chunk.lead += 1
+                return "repeat"
+            chunk.key = key
+        chunk.lines.append(index)
+        chunk.repeats.append(1)
+        return "row"
 
     def keeps(self, line: bytes) -> bool:
         wanted = self.filter

@@ -361,3 +361,49 @@ async def test_a_selection_can_be_copied_and_saved(tmp_path: Path, monkeypatch: 
         await settle(app, pilot)
         (saved,) = tmp_path.glob("specdash-*.txt")  # noqa: ASYNC240
         assert saved.read_text() == "line 2\nline 3\nline 4\n"
+
+
+def test_a_filter_over_many_lines_keeps_little_and_says_the_same() -> None:
+    """Chunks that are closed and read again give what one pass over all lines gives, while lines come in any pieces."""
+    from random import Random
+
+    from specdash.tui import logrows
+
+    dice = Random(7)
+    words = (b"same", b"same", b"same", b"other %d", b"GET poll %d")
+    lines = [
+        b"[2026-11-29 13:00:01 TP0] " + (w % i if b"%" in w else w)
+        for i in range(6000)
+        for w in [dice.choice(words)]
+    ]
+    lines[2100:4300] = [b"[2026-11-29 13:00:01 TP0] same"] * 2200
+    for wanted in (Filter(fold=True), Filter(text="same|other"), Filter(text="same|other", fold=True)):
+        source = LogList([])
+        rows = Rows(source)
+        rows.set_filter(wanted)
+        at = 0
+        while at < len(lines):
+            at += dice.randint(1, 900)
+            source.lines = lines[:at]
+            if dice.random() < 0.5 and at < len(lines):
+                source.lines[-1] = source.lines[-1][:30]  # unfinished for now
+            rows.scan(10_000)
+        source.lines = list(lines)
+        rows.scan(10_000)
+        plain: list[list[int]] = []
+        last = b""
+        for index, line in enumerate(lines):
+            if not rows.keeps(line):
+                continue
+            if wanted.fold and plain and line == last:
+                plain[-1][1] += 1
+                continue
+            plain.append([index, 1])
+            last = line
+        found = [[rows.line_number(row), rows.repeats(row)] for row in range(rows.count)]
+        assert found == plain
+        starts = [index for index, _ in plain]
+        for line_number in range(0, len(lines), 37):
+            row = rows.row_of(line_number)
+            assert row == max(0, sum(start <= line_number for start in starts) - 1)
+    assert len(rows._cache) <= logrows.CACHED and len(rows._open.lines) <= logrows.CHUNK
