@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from specdash.check import findings, news
+from specdash.check import findings
 from specdash.check.asking import Asker
-from specdash.check.marks import BEFORE, Mark, Marks
+from specdash.check.marks import Marks
+from specdash.check.runlogs import RunLogs
 from specdash.check.states import Finding, State
+from specdash.check.tables import by_tree, family, json_lines
 from specdash.check.targets import Target
 from specdash.config.thresholds import CheckSettings
 from specdash.errors import RemoteError
@@ -25,7 +26,6 @@ from specdash.monitor.events import (
     HostSampled,
     HostSeen,
     LinkChanged,
-    LogRead,
     ProcessesSeen,
     RunRecorded,
     RunSampled,
@@ -35,10 +35,9 @@ from specdash.monitor.events import (
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.sources import lives
 from specdash.monitor.state import FleetState, HostState, ServerState
-from specdash.monitor.untrusted import rows, text
+from specdash.monitor.untrusted import rows
 from specdash.sglang import servers
 
-LOG_TAIL = 256 * 1024
 SAMPLES_TAIL = 64 * 1024
 EVENTS_TAIL = 256 * 1024
 MOST_LIVE = 16
@@ -47,23 +46,6 @@ MOST_WINDOWS = 3
 SPARE_S = 1.5
 ORPHAN_S = 1.0
 """A worker whose launcher just ends is no leftover: it must be there this much later still."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogSeen:
-    """The end of a run's log as it was first read: which file, and where its last whole line ends."""
-
-    device: int
-    inode: int
-    offset: int
-    data: bytes
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.data.rfind(b"\n") + 1
-
-    def before(self, position: int) -> bytes:
-        return self.data[max(0, position - BEFORE - self.offset) : position - self.offset]
 
 
 class Gatherer:
@@ -93,8 +75,7 @@ class Gatherer:
         """Who serves the target's port, where it is no run of ours."""
         self.unanswered: dict[str, str] = {}
         """Run → in one word, why its port gave no answer."""
-        self._marks = marks or Marks(None)
-        self._logs: dict[str, LogSeen] = {}
+        self._logs = RunLogs(self, marks or Marks(None))
 
     @property
     def host(self) -> HostState:
@@ -166,7 +147,7 @@ class Gatherer:
                 await asker.generate(run)
         self.emit(Tick())
         for run in runs:
-            await self._news(link, run)
+            await self._logs.news(link, run)
 
     def _record(self, run: str, **more: Any) -> dict[str, Any]:
         http = {"host": self.target.address, "port": self.target.port, "tls": self.target.tls}
@@ -270,13 +251,12 @@ class Gatherer:
             (_, events), (_, samples), _ = await asyncio.gather(
                 self.tail(link, f"{folder}/events.jsonl", EVENTS_TAIL),
                 self.tail(link, f"{folder}/samples.jsonl", SAMPLES_TAIL),
-                self._first_log(link, run),
+                self._logs.first(link, run),
             )
             self.emit(RunRecorded(json_lines(events)), run)
             for some in by_tree(json_lines(samples)):
                 self.emit(RunSampled(some), run)
-            if run in self._logs:
-                self._log_read(run, self._logs[run].offset, self._logs[run].data)
+            self._logs.tell(run)
         server = self.server(run) or server
         if server.status.alive is not False and server.run.http_port is not None and not server.run.node_rank:
             await asker.look(run)
@@ -290,35 +270,6 @@ class Gatherer:
         except RemoteError:
             return {}, b""
         return got, bytes(got.get("blob", b""))
-
-    async def _first_log(self, link: Link, run: str) -> None:
-        server = self.server(run)
-        if server is None or not server.run.log_path:
-            return
-        facts, data = await self.tail(link, server.run.log_path, LOG_TAIL)
-        if not facts:
-            return
-        offset = int(facts.get("offset", 0))
-        if offset:  # begins in the middle of a line
-            cut = data.find(b"\n") + 1
-            offset, data = offset + cut, data[cut:]
-        self._logs[run] = LogSeen(int(facts.get("device", 0)), int(facts.get("inode", 0)), offset, data)
-
-    def _log_read(self, run: str, offset: int, data: bytes) -> None:
-        if data:
-            self.emit(LogRead(offset, data, offset + len(data)), run)
-
-    async def _more_log(self, link: Link, run: str) -> None:
-        server = self.server(run)
-        if server is None or not server.run.log_path or run not in self._logs:
-            return
-        seen = server.log.read
-        params = {"path": server.run.log_path, "offset": seen, "max_bytes": LOG_TAIL}
-        try:
-            got = await link.call("file.read", params, timeout=self.left_s())
-        except RemoteError:
-            return
-        self._log_read(run, seen, bytes(got.get("blob", b"")))
 
     def moves(self, run: str) -> bool:
         """Whether requests run, so that a second look tells whether tokens move."""
@@ -336,91 +287,5 @@ class Gatherer:
             _, samples = await self.tail(link, f"{server.run.folder}/samples.jsonl", 8192)
             newest = [s for s in json_lines(samples) if s not in server.samples]
             self.emit(RunSampled(tuple(newest)), run)
-            await self._more_log(link, run)
+            await self._logs.more(link, run)
         await asker.look(run, again=True)
-
-    async def _news(self, link: Link | None, run: str) -> None:
-        """What the last check of this command line has not seen; and a mark for the next one."""
-        server = self.server(run)
-        if server is None or server.verdict.kind in ("dead", "stopped"):
-            return
-        where = text(self.host.facts.get("machine_id")) or self.name
-        key = f"{where}/{run}/{self.target.address}:{server.run.http_port}"
-        now, old, seen = news.now_unix(), self._marks.get(key), self._logs.get(run)
-        name = server.run.profile or run
-        said = "" if name == self.target.name else f"{name}: "
-        if (
-            old is not None
-            and seen is not None
-            and link is not None
-            and old.same_file(seen.device, seen.inode)
-        ):
-            data, left_out = await self._since(link, server, old, seen)
-            self.found += news.log_news(old, now, data, left_out, said)
-        if old is not None:
-            self.found += news.still(server, old, now, said)
-        since = None
-        if run in self.unanswered and server.health.state in ("ready", "idle", "unknown"):
-            since = old.deaf_unix if old is not None and old.deaf_unix is not None else now
-            self.found.append(news.deaf(server, self.unanswered[run], now - since, said))
-        newest = next((c for c in reversed(memory.of(server).counts) if c.running is not None), None)
-        mark = Mark(
-            now,
-            deaf_unix=since,
-            running=newest.running if newest else None,
-            tokens=newest.tokens if newest else None,
-        )
-        if seen is not None:
-            before = seen.before(seen.end).hex()
-            mark = replace(mark, device=seen.device, inode=seen.inode, offset=seen.end, before=before)
-        self._marks.put(key, mark)
-
-    async def _since(self, link: Link, server: ServerState, old: Mark, seen: LogSeen) -> tuple[bytes, int]:
-        """(whole log lines since the mark, bytes left out)."""
-        if old.offset < seen.offset:
-            return await news.new_log(link, server.run.log_path, old, seen.end, self.left_s())
-        before = seen.before(old.offset)
-        if old.offset > seen.end or not old.before.endswith(before.hex()):
-            return b"", 0  # the file was emptied and grew again
-        return seen.data[old.offset - seen.offset : seen.end - seen.offset], 0
-
-
-def json_lines(data: bytes) -> tuple[Mapping[str, Any], ...]:
-    """Whole JSON objects of a piece of a JSON-lines file; a torn first or last line is left out."""
-    out = []
-    for line in data.split(b"\n"):
-        try:
-            item = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(item, dict):
-            out.append(item)
-    return tuple(out)
-
-
-def by_tree(samples: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Samples in pieces that each end with a process table: who is missing now must have been seen before."""
-    begin = 0
-    for at, sample in enumerate(samples, 1):
-        if "tree" in sample:
-            yield samples[begin:at]
-            begin = at
-    if begin < len(samples) or not samples:
-        yield samples[begin:]
-
-
-def family(listed: tuple[Mapping[str, Any], ...], pids: set[int]) -> list[Mapping[str, Any]]:
-    """Rows of `pids` and all their descendants."""
-    by_parent: dict[Any, list[Mapping[str, Any]]] = {}
-    for row in listed:
-        by_parent.setdefault(row.get("ppid"), []).append(row)
-    found = [row for row in listed if row.get("pid") in pids]
-    queue = list(found)
-    seen = {row.get("pid") for row in found}
-    while queue:
-        for child in by_parent.get(queue.pop().get("pid"), ()):
-            if child.get("pid") not in seen:
-                seen.add(child.get("pid"))
-                found.append(child)
-                queue.append(child)
-    return found
