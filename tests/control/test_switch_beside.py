@@ -92,6 +92,32 @@ async def test_a_killed_switcher_beside_is_taken_back_without_touching_a(link, s
     await down(link, a.id, deadline_s=5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["launch", "ready", "pulse", "watch", "stop"])
+async def test_a_switcher_killed_beside_at_any_step_goes_on(link, stub, other_port, step):
+    a, _ = await up(link, stub("--load=0.5", "--tok-s=2000", profile="base"))
+    b = stub(
+        "--load=0.5", "--tok-s=2000", "--accept=2.5", profile="eagle", algorithm="EAGLE3", port=other_port
+    )
+    plan = await switch.plan(
+        link, a.id, b, **{**FAST, "settle_s": 1.0, "on_slower": "keep", "measure": False}
+    )
+    last, killed = None, False
+    async for event in switch.run(link, plan):
+        last = event
+        if event.step == step and not killed:
+            busy = (await link.call("switches.list", {"base": hostruns.base(link)}))["running"]
+            if busy:
+                killed = True
+                os.kill(busy["pid"], signal.SIGKILL)
+    assert killed and last is not None
+    if last.data.get("lost"):
+        last = (await events_of(switch.attach(link, plan.id)))[-1]
+    assert last.final == "done", last
+    assert list(await living(link)) == [plan.spec["switch"]["b"]]
+    await down(link, plan.spec["switch"]["b"], deadline_s=5)
+
+
 async def _free(link) -> bool:
     return (await link.call("switches.list", {"base": hostruns.base(link)}))["running"] is None
 

@@ -4,7 +4,8 @@
 Numbers from the field (8 GPUs, one stream): base 63.6 tok/s (15.7 ms a token); with a drafter one cycle of
 draft and verify takes 28.8 ms, so the break-even accept length is 1.83; NGRAM 41 tok/s.
 A drafter folder's `simulate.json` sets `accept_length`, `cycle_ms` and `fail`; `<home>/.sim/accept_length`
-(a number in a file) overrides the accept length while the engine runs.
+(a number in a file) overrides the accept length while the engine runs. SPECDASH_DEMO_PACE divides all cycle times, for
+tests that need relations, not seconds.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ def chance(length: float, drafts: int) -> float:
 def choose(args: Any, sim: str) -> Drafting:
     """The drafting that a command line means. `sim`: the demo host's `.sim` folder."""
     fail = os.environ.get("SPECDASH_DEMO_FAIL", "")
+    pace = float(os.environ.get("SPECDASH_DEMO_PACE") or 1)
     name = (args.speculative_algorithm or "").upper()
     if not name or name == "NONE":
-        return Drafting(fail=fail)
+        return Drafting(cycle_ms=BASE_MS / pace, fail=fail)
     told: dict[str, Any] = {}
     if args.speculative_draft_model_path and name != "NGRAM":
         try:
@@ -93,7 +95,7 @@ def choose(args: Any, sim: str) -> Drafting:
         accept_length=float(
             os.environ.get("SPECDASH_DEMO_ACCEPT_LENGTH") or told.get("accept_length", 1.19 if ngram else 2.0)
         ),
-        cycle_ms=float(told.get("cycle_ms", NGRAM_MS if ngram else SPEC_MS)),
+        cycle_ms=float(told.get("cycle_ms", NGRAM_MS if ngram else SPEC_MS)) / pace,
         fail=fail or str(told.get("fail", "")),
         override=os.path.join(sim, "accept_length"),
     )

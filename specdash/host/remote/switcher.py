@@ -64,7 +64,7 @@ class Switcher(Steps):
             return self.end("aborted", str(word))
         except (StepFailed, CallError) as failure:
             sentence = getattr(failure, "sentence", str(failure))
-            self.say(self.step_name, "failed", sentence)
+            self.say(self.step_name or "rollback", "failed", sentence)
             return self.end(
                 "failed",
                 "NEITHER SERVER SERVES. %s Nothing more is tried; logs and run folders are kept." % sentence,

@@ -10,6 +10,24 @@ from specdash.host.remote import folder as folders
 from specdash.host.remote import journal, procs
 
 PLAN, STATE, ABORT, ANSWER = "plan.json", "state.jsonl", "abort", "answer"
+FORWARD = {
+    "warm": "Read the next server's files into the page cache",
+    "measure": "Pulse of the present server",
+    "stop": "Close the present server and stop it, with proof",
+    "launch": "Launch the next server",
+    "ready": "Wait for a real generation",
+    "pulse": "Pulse on fixed prompts",
+    "watch": "It has to live through its first minutes",
+}
+BACK = {
+    "rollback": "Go back to what served before",
+    "rollback_stop": "Stop the next server",
+    "rollback_launch": "Launch the previous server again",
+    "rollback_ready": "Wait for its real generation",
+    "rollback_pulse": "Prove it by a pulse",
+}
+TITLES: Dict[str, str] = dict(FORWARD, **BACK)
+"""Every step that a switcher can name (it refuses to name another one), in words."""
 
 
 def lock_id(base: str) -> str:

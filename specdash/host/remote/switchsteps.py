@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
 from specdash.host.remote import httpask, journal, procs, runstore, warm
-from specdash.host.remote.switchstate import ABORT, ANSWER, STATE
+from specdash.host.remote.switchstate import ABORT, ANSWER, STATE, TITLES
 from specdash.host.remote.wire import CallError
 
 POLL_S = 0.3
@@ -39,6 +39,8 @@ class Steps:
         """B is launched and judged first, A is stopped last."""
 
     def say(self, step: str, status: str, sentence: str, **more: Any) -> None:
+        if step not in TITLES:
+            raise ValueError("no step of a switch: %r" % (step,))
         self.step_name = step
         self.state.add(event="step", step=step, status=status, sentence=sentence, **more)
 
