@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="leave",
         help="with --wait, over several hosts: what to do with the rest when a host is lost (leave)",
     )
+    parser.add_argument(
+        "--lost-after", metavar="S", type=float, default=60.0, help="a host counts as lost after S (60)"
+    )
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:

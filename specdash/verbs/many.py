@@ -76,7 +76,9 @@ async def launch(args: argparse.Namespace, context: Context, layout: Layout) -> 
             return show(context, plan)
         writable(context, ranks.hosts)
         await context.confirm(unblocked(plan) if args.force else plan)
-        events = ranks_launch.run(party, plan, wait=args.wait, force=args.force, lost=args.lost)
+        events = ranks_launch.run(
+            party, plan, wait=args.wait, force=args.force, lost=args.lost, lost_s=args.lost_after
+        )
         return await follow(context, plan, events, _extra(plan))
     finally:
         await party.close()

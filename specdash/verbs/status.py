@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
+    from specdash.control import ranks_state
     from specdash.monitor import snapshot
     from specdash.verbs.watching import make_hub, settled, unreached
 
@@ -45,6 +46,9 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
             state = hub.state
             if context.json:
                 data = snapshot.of_fleet(state)
+                over = [group.as_json() for group in ranks_state.groups(state)]
+                if over:
+                    data = {**data, "together": over}
                 if args.watch:  # one document a line
                     import json
 
@@ -61,8 +65,13 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
 
 def lines(state: FleetState, ended: bool = False) -> Iterator[str]:
     """The state as text, a few lines for a host."""
+    from specdash.control import ranks_state
+
     for host in state.hosts.values():
         yield from host_lines(host, state.now, ended)
+    for group in ranks_state.groups(state):
+        if ended or not all(view.stop_asked for view in group.views):
+            yield clean(group.sentence)
 
 
 def host_lines(host: HostState, now: float, ended: bool) -> Iterator[str]:

@@ -102,6 +102,8 @@ def engine_profile(engine: Path, port: int = 30000, extra: str = "", server: str
     """One server over `a` and `b`: a rank of a real SGLang on each."""
     env: Mapping[str, str] = {**engines.environment(), "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
     told = "\n".join(f'{key} = "{value}"' for key, value in env.items())
-    base = engines.base_profile(engine, port).replace('host = "gpu"', f'hosts = ["a", "b"]\ninterface = "{NIC}"', 1)
+    base = engines.base_profile(engine, port).replace(
+        'host = "gpu"', f'hosts = ["a", "b"]\ninterface = "{NIC}"', 1
+    )
     base = base.replace('host = "127.0.0.1"', f'host = "0.0.0.0"\ntp-size = 2\n{server}')
     return f"{base.split('[env]')[0]}[env]\n{told}\n{extra}"
