@@ -34,13 +34,13 @@ def log_news(mark: Mark, now_unix: float, data: bytes, left_out: int, said: str)
         State.WARNING,
         "log-errors",
         f"{said}{count} in the log {since}{more}" + (f", the first: {first}" if first else ""),
-        tuple(_words(one) for one in story.all_evidence()[:5]),
+        tuple(_words(one) for one in story.all_evidence[:5]),
         "See: specdash logs, specdash explain",
     )
 
 
 def _first(story: Story) -> str:
-    told = [(one.offset, _words(one)) for one in story.all_evidence()]
+    told = [(one.offset, _words(one)) for one in story.all_evidence]
     told += [(note.offset, note.text) for note in story.notes if note.kind == "error"]
     return min(told, default=(0, ""))[1][:160]
 
