@@ -10,7 +10,6 @@ docstring is the long help, `EXAMPLES` (optional) the examples below it.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from specdash.exits import Exit
+from specdash.verbs import failing
 
 if TYPE_CHECKING:
     import argparse
@@ -59,7 +59,6 @@ _RAN: list[str] = []
 """The verb that this process ran."""
 _JSON: list[bool] = []
 """Not empty: --json was given, so that an error is JSON too."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 GLOBAL_HELP = """\
   --check [TARGET …]  same as `specdash check`
@@ -97,25 +96,29 @@ def _own_process() -> int:
 def _guarded(words: list[str]) -> int:
     from specdash.errors import SpecdashError
 
-    _soft_streams()
+    failing.soft_streams()
     _JSON.clear()
     try:
         code = int(_main(words))
         sys.stdout.flush()
         return code
     except SpecdashError as problem:
-        return _complain(problem)
+        return failing.complain(problem, bool(_JSON))
     except KeyboardInterrupt:
         print("specdash: interrupted", file=sys.stderr)
         return int(Exit.INTERRUPTED)
     except SystemExit as done:  # argparse's --help
         return done.code if isinstance(done.code, int) else int(Exit.OK)
     except BrokenPipeError:
-        return _quiet_pipe()
+        return failing.quiet_pipe()
     except OSError as problem:
-        return _no_room(problem) if problem.errno in _NO_ROOM else _unexpected(problem)
+        return (
+            failing.no_room(problem)
+            if problem.errno in failing.NO_ROOM
+            else failing.unexpected(problem, bool(_JSON))
+        )
     except Exception as problem:
-        return _unexpected(problem)
+        return failing.unexpected(problem, bool(_JSON))
 
 
 def available() -> dict[str, tuple[str, str]]:
@@ -336,77 +339,3 @@ def _interactive(options: dict[str, Any]) -> int:
     if find_spec("specdash.tui.start") is None:
         raise UsageError("this build has no dashboard.", "Use: specdash --check")
     return int(import_module("specdash.tui.start").run(context) or 0)
-
-
-def _soft_streams() -> None:
-    """A character that the terminal's encoding lacks is replaced, never a traceback; a closed stream is empty."""
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115, PTH123  as long as the process
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is None:
-            continue
-        utf8 = (getattr(stream, "encoding", "") or "").lower().replace("-", "") == "utf8"
-        if not utf8:
-            from specdash.verbs import ascii_only
-
-            ascii_only.register()
-        reconfigure(errors="surrogateescape" if utf8 else "specdash-ascii")
-
-
-def _complain(problem: SpecdashError) -> int:
-    # Text from a host or a file may hold line breaks and control characters: one line, nothing to act on.
-    text = " ".join(problem.words.split())
-    text = "".join(c if c.isprintable() else "�" for c in text)
-    print(f"specdash: {text}", file=sys.stderr)
-    if _JSON:
-        _tell_json(type(problem).__name__, problem.sentence, problem.step, problem.exit)
-    return int(problem.exit)
-
-
-def _tell_json(kind: str, sentence: str, step: str, code: Exit) -> None:
-    """Who asked for JSON gets JSON, whatever happens: the same sentence is on stderr for a person."""
-    import json
-
-    error = {"kind": kind, "sentence": sentence, "step": step}
-    print(json.dumps({"schema": "specdash.error/1", "code": int(code), "error": error}), flush=True)
-
-
-def _no_room(problem: OSError) -> int:
-    """A full disk or quota is no fault of ours; what was to be printed is not all there, so it is no success."""
-    what = f"{problem.filename} cannot be written" if problem.filename else "the output cannot be written"
-    if not problem.filename:  # what is still in the buffer would fail again at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    print(f"specdash: {what}: {problem.strerror}. Make room there and repeat it.", file=sys.stderr)
-    return int(Exit.UNKNOWN)
-
-
-def _quiet_pipe() -> int:
-    """`specdash … | head`: the reader left, which is no error of ours."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
-
-
-def _unexpected(problem: BaseException) -> int:
-    """One line, and the trace in a 0600 file: an operator can send that, and a monitor shows the line."""
-    import tempfile
-    import traceback
-
-    trace = "".join(traceback.format_exception(problem))
-    try:
-        from specdash.config import paths
-
-        folder = paths.state_dir() / "errors"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(".txt", "error-", folder)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(trace)
-        where = f"The trace is in {name}; specdash doctor --bundle takes it along."
-    except OSError:
-        where = "The trace could not be saved."
-    first = (str(problem).splitlines() or [""])[0][:300]
-    print(f"specdash: unexpected {type(problem).__name__}: {first}. {where}", file=sys.stderr)
-    if _JSON:
-        _tell_json("Unexpected", f"{type(problem).__name__}: {first}", where, Exit.UNKNOWN)
-    return int(Exit.UNKNOWN)
