@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdash.monitor.liveness import Answer, Count, Processes
 from specdash.monitor.rates import Point
@@ -46,8 +46,7 @@ class SpecPage:
         return sum(told[dp] * weights[dp] for dp in told) / sum(weights.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill:
+class Prefill(NamedTuple):
     """One prefill batch: prompt tokens computed and found in the prefix cache."""
 
     at: float

@@ -10,6 +10,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from specdash.monitor import backfill, memory, story_view
 from specdash.monitor.events import Event, LogLost, LogRead
@@ -19,6 +20,8 @@ from specdash.monitor.reduce_run import server_of, with_server
 from specdash.monitor.state import HostState, LogState, ServerState
 from specdash.sglang.batches import Batch
 from specdash.sglang.decode import DecodeLine, PrefillLine
+
+Line = TypeVar("Line", DecodeLine, Prefill)
 
 
 def log_read(host: HostState, event: Event, body: LogRead) -> HostState:
@@ -83,13 +86,20 @@ def _take_lines(host: HostState, server: ServerState, batches: list[Batch], now:
         server,
         replace(
             backfill.remember(was, fresh, now),
-            lines=tuple(line for line in lines if (line.at or 0.0) > now - KEEP_S),
-            prefills=tuple(b for b in (*was.prefills, *batched)[-MOST_PREFILLS:] if b.at > now - KEEP_S),
+            lines=_recent(lines, now - KEEP_S),
+            prefills=_recent((*was.prefills, *batched)[-MOST_PREFILLS:], now - KEEP_S),
             last_decode=fresh[-1].at if fresh else was.last_decode,
             last_prefill=batched[-1].at if batched else was.last_prefill,
             speculates=fresh[-1].accept_len is not None if fresh else was.speculates,
         ),
     )
+
+
+def _recent(lines: tuple[Line, ...], after: float) -> tuple[Line, ...]:
+    """Those behind the last that is too old."""
+    if not lines or (lines[0].at or 0.0) > after:
+        return lines
+    return tuple(line for line in lines if (line.at or 0.0) > after)
 
 
 def _needed(lines: list[DecodeLine], host: HostState, server: ServerState, now: float) -> list[DecodeLine]:
@@ -128,7 +138,7 @@ def dated(lines: list[DecodeLine], written: list[float]) -> list[DecodeLine]:
     for line, at in zip(reversed(lines), reversed(written), strict=True):
         if later is not None and then is not None and line.time is not None:
             at = min(at, later - max(0.0, then - line.time))
-        out.append(line._replace(at=at))
+        out.append(line if line.at == at else line._replace(at=at))
         later, then = at, line.time
     out.reverse()
     return out

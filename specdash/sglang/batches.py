@@ -6,7 +6,7 @@ out of a story and `frozen` puts it back.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from specdash.sglang import prefix
 from specdash.sglang.decode import (
@@ -15,8 +15,10 @@ from specdash.sglang.decode import (
     DecodeLine,
     PrefillLine,
     Shape,
+    broken,
     decode_line,
     prefill_line,
+    whole,
 )
 from specdash.sglang.storytypes import (
     KEEP_DECODES,
@@ -30,6 +32,18 @@ from specdash.sglang.storytypes import (
 from specdash.sglang.trace import Traces
 
 Batch = Union[DecodeLine, PrefillLine]
+
+
+class Head(NamedTuple):
+    """A head that was read."""
+
+    rank: str
+    stamp: bytes
+    time: Optional[float]
+
+
+Pending = Tuple[Head, bytes, Optional[Shape], int]
+"""A batch line that was found, to be read with its neighbours: message, where its numbers stand if known, offset."""
 _new: Any = tuple.__new__
 """Makes a named tuple without looking at its defaults: half of the time of a line goes there otherwise."""
 IDLE, TIME, GAP, TOK_S, LAST = range(1, 6)
@@ -56,57 +70,100 @@ class Batches(Traces):
             "dp_states": tuple(DpState(*state) for state in self.dps.values()),
         }
 
-    def decode_seen(self, body: bytes, rank: str, shape: Optional[Shape] = None) -> None:
-        """A `Decode batch` message; `shape` when it is known."""
-        dp = prefix.rank_number(rank, "DP") if "DP" in rank else None
-        state = self.dps.get(dp) or self._dp(dp)
-        time = self.settled_time
-        first = state[IDLE]
-        if shape is None:
-            line = decode_line(body, time, self.at, rank, dp, self.here, first)
-            running, queued, usage, length, rate, tok_s, graph = line[4:11]
-        else:
-            r, q, u, a, b, t = shape.cut(body)
-            running, queued, usage, graph = INTS[r], INTS[q], FLOATS[u], shape.graph
-            length, rate, tok_s = FLOATS[a], FLOATS[b], FLOATS[t]
-        gap = None if state[TIME] is None or time is None else time - state[TIME]
-        if not first:
-            first = gap is not None and gap > 3.0 and _pause(gap, state, tok_s)
-        if not first:
-            state[GAP] = gap
-        state[IDLE], state[TIME], state[TOK_S], state[LAST] = False, time, tok_s, time
-        line = _new(
-            DecodeLine,
-            (time, self.at, rank, dp, running, queued, usage, length, rate, tok_s, graph, first, self.here),
-        )
-        self.decodes.append(line)
-        self.told.append(line)
-        self.decode_count += 1
-        self._remember(time, None if first else tok_s, length, running)
-        if self.phase != "serving":
-            self.serve(running, queued)
+    def batches_seen(self, pending: List[Pending]) -> None:
+        """Decode and prefill lines in their order. Long, since a call for each line would cost as much as its work."""
+        decodes, prefills, told, at, new = self.decodes, self.prefills, self.told, self.at, _new
+        width, point, serving = self.history_width, self.point, self.phase == "serving"
+        had, rank, dp, state = len(decodes), "?", None, []  # type: Tuple[int, str, Optional[int], List[Any]]
+        for place in pending:
+            (name, _, time), body, shape, here = place
+            if name != rank:
+                rank = name
+                dp = prefix.rank_number(rank, "DP") if "DP" in rank else None
+                state = self.dps.get(dp) or self._dp(dp)
+            if not (shape.decode if shape is not None else body.startswith(b"Decode")):
+                line = self._prefill(place, dp)
+                if not state[IDLE]:
+                    state[IDLE] = not line.running and _was_idle(time, state)
+                state[LAST] = time
+                prefills.append(line)
+                told.append(line)
+                if not serving and self.phase != "exited" and (line.new_tokens or 0) > 1:
+                    serving = self._serve(place, line.running, line.queued)
+                continue
+            first = state[IDLE]
+            if shape is None:
+                values = decode_line(body, time, at, rank, dp, here, first)
+                running, queued, usage, length, rate, tok_s, graph = values[4:11]
+            else:
+                r, q, u, a, b, t = shape.cut(body)
+                graph = shape.graph
+                tok_s = float(t) if t else None
+                try:
+                    running, queued, usage, length, rate = INTS[r], INTS[q], FLOATS[u], FLOATS[a], FLOATS[b]
+                except KeyError:
+                    (running, queued), (usage, length, rate) = whole((r, q)), broken((u, a, b))
+            before = state[TIME]
+            gap = None if before is None or time is None else time - before
+            if not first and gap is not None and gap > 3.0:
+                first = _pause(gap, state, tok_s)
+            if not first:
+                state[GAP] = gap
+            state[IDLE], state[TIME], state[TOK_S], state[LAST] = False, time, tok_s, time
+            fields = (time, at, rank, dp, running, queued, usage, length, rate, tok_s, graph, first, here)
+            decode = new(DecodeLine, fields)
+            decodes.append(decode)
+            told.append(decode)
+            speed = None if first else tok_s
+            if point is None or point[2] >= width:
+                self._next_point(time, speed, length, running)
+                width, point = self.history_width, self.point
+            else:  # into the history's newest point
+                point[2] += 1
+                if speed is not None:
+                    point[3] += speed
+                    point[4] += 1
+                    if point[5] is None or speed < point[5]:
+                        point[5] = speed
+                    if point[6] is None or speed > point[6]:
+                        point[6] = speed
+                if length is not None:
+                    point[7] += length
+                    point[8] += 1
+                if running is not None and (point[9] is None or running > point[9]):
+                    point[9] = running
+            if not serving:
+                serving = self._serve(place, running, queued)
+        self.decode_count += len(decodes) - had
+        self._at(pending[-1])
 
-    def prefill_seen(self, body: bytes, rank: str, shape: Optional[Shape] = None) -> None:
-        """A `Prefill batch` message; `shape` when it is known."""
-        dp = prefix.rank_number(rank, "DP") if "DP" in rank else None
-        time = self.settled_time
+    def _prefill(self, place: Pending, dp: Optional[int]) -> PrefillLine:
+        (rank, _, time), body, shape, here = place
+        self.prefill_count += 1
         if shape is None:
-            line = prefill_line(body, time, self.at, rank, dp, self.here)
+            line = prefill_line(body, time, self.at, rank, dp, here)
+            new_tokens, cached = line.new_tokens, line.cached_tokens
         else:
             s, n, c, r, q, u, t = shape.cut(body)
-            numbers = (INTS[s], INTS[n], INTS[c], INTS[r], INTS[q], FLOATS[u], FLOATS[t])
-            line = _new(PrefillLine, (time, self.at, rank, dp, *numbers, self.here))
-        state = self.dps.get(dp) or self._dp(dp)
-        if not state[IDLE]:
-            state[IDLE] = not line.running and _was_idle(time, state)
-        state[LAST] = time
-        self.prefills.append(line)
-        self.told.append(line)
-        self.prefill_count += 1
-        self.prompt_new += line.new_tokens or 0
-        self.prompt_cached += line.cached_tokens or 0
-        if self.phase != "serving" and self.phase != "exited" and (line.new_tokens or 0) > 1:
-            self.serve(line.running, line.queued)
+            new_tokens, cached = int(n) if n else None, int(c) if c else None
+            numbers = (*whole((r, q)), *broken((u, t)))
+            line = _new(
+                PrefillLine, (time, self.at, rank, dp, *whole((s,)), new_tokens, cached, *numbers, here)
+            )
+        self.prompt_new += new_tokens or 0
+        self.prompt_cached += cached or 0
+        return line
+
+    def _serve(self, place: Pending, running: Optional[int], queued: Optional[int]) -> bool:
+        self._at(place)
+        self.serve(running, queued)
+        return self.phase == "serving"
+
+    def _at(self, place: Pending) -> None:
+        """The story is as far as this line."""
+        (_, stamp, time), _, _, here = place
+        self.stamp = self.settled_stamp = stamp
+        self.settled_time, self.here = time, here
 
     def serve(self, running: Optional[int], queued: Optional[int]) -> None:
         raise NotImplementedError
@@ -118,31 +175,10 @@ class Batches(Traces):
         state = self.dps[dp] = list(DpState(dp, first, None, None, None))
         return state
 
-    def _remember(
-        self, time: Optional[float], speed: Optional[float], length: Optional[float], running: Optional[int]
-    ) -> None:
-        """Into the history of the whole log: neighbours are joined when it gets long. `speed` without waiting time."""
-        point = self.point
-        if point is None or point[2] >= self.history_width:
-            self._next_point(time, speed, length, running)
-            return
-        point[2] += 1
-        if speed is not None:
-            point[3] += speed
-            point[4] += 1
-            if point[5] is None or speed < point[5]:
-                point[5] = speed
-            if point[6] is None or speed > point[6]:
-                point[6] = speed
-        if length is not None:
-            point[7] += length
-            point[8] += 1
-        if running is not None and (point[9] is None or running > point[9]):
-            point[9] = running
-
     def _next_point(
         self, time: Optional[float], speed: Optional[float], length: Optional[float], running: Optional[int]
     ) -> None:
+        """Begin another point of the whole log's history: neighbours are joined when it gets long."""
         if self.point is not None:
             self.points.append(HistoryPoint(*self.point))
         one, told = int(speed is not None), int(length is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from operator import itemgetter
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 
 class DecodeLine(NamedTuple):
@@ -63,7 +63,10 @@ ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 MAX_SHAPED = 400
 """Bytes: longer messages are read one by one."""
 MAX_SHAPES = 2048
-NUMBER = re.compile(rb"\d{1,12}\.\d{1,9}|\d{1,15}")
+WHOLE = re.compile(rb"\d{1,15}")
+BROKEN = re.compile(rb"\d{1,12}(?:\.\d{1,9})?")
+NO_NUMBER = re.compile(rb"[^\s0-9._+a-zA-Z-]")
+"""What Python takes for no number whatever the digits are."""
 DECODE_KEYS = (
     b"#running-req",
     b"#queue-req",
@@ -76,6 +79,7 @@ PREFILL_KEYS = (b"#new-seq", b"#new-token", b"#cached-token", b"#running-req", b
                 b"input throughput (token/s)")  # fmt: skip
 USAGES = (b"token usage", b"full token usage", b"mamba usage")
 Span = Tuple[int, int]
+NOWHERE = (0, 0)
 
 
 class Shape(NamedTuple):
@@ -84,26 +88,25 @@ class Shape(NamedTuple):
     decode: bool
     """A decode line, else a prefill line."""
     cut: Callable[[bytes], Tuple[bytes, ...]]
-    """The numbers' bytes in the order of the keys above (usage for the empty key); b"" for what is not printed."""
+    """The numbers' bytes in the order of the keys above (usage for the empty key); b"" for what is no number or not printed."""
     graph: Optional[str]
 
 
-class _Ints(Dict[bytes, Optional[int]]):
-    """The usual small ones are there; others are made on the way."""
-
-    def __missing__(self, text: bytes) -> int:
-        return int(text)
-
-
-class _Floats(Dict[bytes, Optional[float]]):
-    def __missing__(self, text: bytes) -> float:
-        return float(text)
-
-
-INTS = _Ints({b"": None})
+INTS: Dict[bytes, Optional[int]] = {b"": None}
 INTS.update((b"%d" % i, i) for i in range(1024))
-FLOATS = _Floats({b"": None})
+FLOATS: Dict[bytes, Optional[float]] = {b"": None}
 FLOATS.update((b"%.2f" % (i / 100), float("%.2f" % (i / 100))) for i in range(1001))
+"""The usual values, made already."""
+
+
+def whole(texts: Iterable[bytes]) -> List[Optional[int]]:
+    """Integers of a shape's bytes."""
+    return [INTS[text] if text in INTS else int(text) for text in texts]
+
+
+def broken(texts: Iterable[bytes]) -> List[Optional[float]]:
+    """Fractions of a shape's bytes."""
+    return [FLOATS[text] if text in FLOATS else float(text) for text in texts]
 
 
 def spans(body: bytes) -> Dict[bytes, Span]:
@@ -125,19 +128,23 @@ def pairs(body: bytes) -> Dict[bytes, bytes]:
 
 
 def shape(body: bytes) -> Optional[Shape]:
-    """The shape of a batch line, if all its numbers are plain; None: read it by `decode_line` or `prefill_line`."""
+    """The shape of a batch line, if its numbers are plain; None: read it by `decode_line` or `prefill_line`."""
     decode = body.startswith(b"Decode batch")
     if not decode and not body.startswith(b"Prefill batch"):
         return None
     found = spans(body)
-    usage = next((found[key] for key in USAGES if key in found), (0, 0))
-    where = [found.get(key, (0, 0)) if key else usage for key in (DECODE_KEYS if decode else PREFILL_KEYS)]
-    numbers = [body[begin:end] for begin, end in where]
-    whole = [b"#" in key for key in (DECODE_KEYS if decode else PREFILL_KEYS)]
+    usage = next((found[key] for key in USAGES if key in found), NOWHERE)
+    where: List[Span] = []
+    for key in DECODE_KEYS if decode else PREFILL_KEYS:
+        span = found.get(key, NOWHERE) if key else usage
+        text = body[span[0] : span[1]]
+        if span == NOWHERE or NO_NUMBER.search(text):
+            span = NOWHERE
+        elif not (WHOLE if b"#" in key else BROKEN).fullmatch(text):
+            return None
+        where.append(span)
     graph = _graph(pairs(body))
-    plain = all(not n or (NUMBER.fullmatch(n) and not (i and b"." in n)) for n, i in zip(numbers, whole))
-    told = all(n or at == (0, 0) for n, at in zip(numbers, where))
-    if not plain or not told or (graph is not None and any(c.isdigit() for c in graph)):
+    if graph is not None and any(c.isdigit() for c in graph):
         return None
     return Shape(decode, itemgetter(*(slice(begin, end) for begin, end in where)), graph)
 

@@ -9,9 +9,10 @@ them: whatever is in doubt must be read. The memories are bounded; forgetting co
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 from specdash.sglang import decode, lines, phases, prefix
+from specdash.sglang.batches import Head
 from specdash.sglang.decode import MAX_SHAPED, ZERO, Shape
 from specdash.sglang.signs import EXCEPTION_LINE
 from specdash.sglang.speaking import KEYS, LOUD, PRINTED, PYTHON_WARNING, is_user_text, speaks
@@ -25,15 +26,7 @@ DATED = (b"[00", b"00-00")
 """Years begin with 20 and digits are zeros here: what may be a time must be read."""
 
 
-class Known(NamedTuple):
-    """A head that was read before: of SGLang's own form, perhaps behind a wrapper of another tool."""
-
-    rank: str
-    stamp: bytes
-    time: float
-
-
-HEADS: Dict[bytes, Known] = {}
+HEADS: Dict[bytes, Head] = {}
 """By all bytes before the `] `."""
 BODIES: Dict[bytes, Verdict] = {}
 """By the shape of what follows the `] `."""
@@ -41,7 +34,7 @@ LINES: Dict[bytes, bool] = {}
 """By the shape of a whole line without such a head: SILENT when it changes nothing at all while no traceback is open."""
 
 
-def head_of(head: bytes) -> Optional[Known]:
+def head_of(head: bytes) -> Optional[Head]:
     """Reads a head and remembers it. None: such a line must be read as a whole."""
     found = None
     if b"[20" in head and b"\r" not in head and not lines.CONTROLS.search(head):
@@ -51,7 +44,7 @@ def head_of(head: bytes) -> Optional[Known]:
             stamp = read.group("time")
             time = prefix.seconds(stamp.decode())
             if time is not None:
-                found = Known(prefix.rank_text(read.group("ranks")), stamp, time)
+                found = Head(prefix.rank_text(read.group("ranks")), stamp, time)
                 if len(head) <= MAX_SHAPED:
                     _keep(HEADS, head, found)
     return found
@@ -85,7 +78,7 @@ def is_silent_request(body: bytes) -> bool:
         body[:6] in USER_KEYS
         and len(body) < lines.MAX_PIECE // 2
         and is_user_text(body)
-        and b"[20" not in body
+        and (b"[20" not in body or lines.RECORD_START.search(body) is None)
         and b"\r" not in body
         and not lines.needs_cleaning(body)
     )

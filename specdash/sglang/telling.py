@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Optional, Set
 
 from specdash.sglang import lines, phases, prefix, signs, skim
-from specdash.sglang.batches import Batch
-from specdash.sglang.decode import MAX_SHAPED, ZERO, Shape
+from specdash.sglang.batches import Batch, Head, Pending
+from specdash.sglang.decode import MAX_SHAPED, ZERO
 from specdash.sglang.ending import Ending
 from specdash.sglang.speaking import LOUD, PRINTED, PYTHON_WARNING, STATE_NEEDLES, is_user_text, speaks
 from specdash.sglang.storytypes import KEEP_NOTES, KEEP_RANKS, Note, Story
@@ -75,7 +75,8 @@ class Teller(Ending):
         """Whole lines, the first at `offset`. What `skim` knows of a line's shape spares reading it."""
         heads, bodies, others, known = skim.HEADS, skim.BODIES, skim.LINES, self.known_ranks
         first, said, quick = self.lines, 0, self.quick()
-        last: Optional[skim.Known] = None
+        last: Optional[Head] = None
+        pending: List[Pending] = []
         for number, row in enumerate(rows, first):
             start = offset
             offset += len(row) + 1
@@ -94,27 +95,27 @@ class Teller(Ending):
                         said, last = said + 1, read
                         continue
                     if kind is not False:
-                        said, last = said + 1, None
-                        self.batch(read, body, kind, start)
+                        said, last = said + 1, read
+                        pending.append((read, body, kind, start))
                         continue
+            if pending:
+                self.batches_seen(pending)
+                pending.clear()
             if last is not None:
                 self.stamp, last = last.stamp, None
             self.lines = number
             self.row(row, start)
             quick = self.quick()
+        if pending:
+            self.batches_seen(pending)
         if last is not None:
             self.stamp = last.stamp
         self.lines = first + len(rows)
         self.records += said
 
-    def batch(self, read: skim.Known, body: bytes, shape: Shape, offset: int) -> None:
-        """A decode or prefill line whose head and shape are known."""
-        self.stamp = self.settled_stamp = read.stamp
-        self.settled_time, self.here = read.time, offset
-        if shape.decode:
-            self.decode_seen(body, read.rank, shape)
-        else:
-            self.prefill_seen(body, read.rank, shape)
+    def batch_seen(self, body: bytes, rank: str) -> None:
+        """One decode or prefill line, read by the rules."""
+        self.batches_seen([(Head(rank, self.stamp, self.settled_time), body, None, self.here)])
 
     def quick(self) -> bool:
         """Whether a line that says nothing changes nothing but the time."""
@@ -277,14 +278,14 @@ def text(body: bytes) -> str:
 def _decode(teller: Teller, body: bytes, rank: str) -> bool:
     if not body.startswith(b"Decode batch"):
         return False
-    teller.decode_seen(body, rank)
+    teller.batch_seen(body, rank)
     return True
 
 
 def _prefill(teller: Teller, body: bytes, rank: str) -> bool:
     if not body.startswith(b"Prefill batch"):
         return False
-    teller.prefill_seen(body, rank)
+    teller.batch_seen(body, rank)
     return True
 
 
