@@ -211,3 +211,32 @@ async def test_u_ends_a_switch_whose_program_was_killed(place: Place, word: str)
         living = [one["profile"] for one in runs if one["alive"]]
         assert living == ["old" if word == "abort" else "new"]
     await link.close()
+
+
+def test_a_hang_up_ends_the_screen_and_leaves_the_server(place: Place) -> None:
+    """The terminal of the real program goes away while it watches: it is gone within 2 s, the server serves on."""
+    from tests.tui.test_tui_terminal import Terminal
+
+    place.profile("old", "engine_stub.py", {"load": 0.1, "tok-s": 4000})
+    run = asyncio.run(place.serve("old"))
+    root = Path(__file__).parents[2]
+    argv = ["-m", "specdash", "--config", str(place.root / "config.toml")]
+    terminal = Terminal(argv, PYTHONPATH=str(root), SPECDASH_CONFIG=str(place.root / "config.toml"))
+    try:
+        terminal.read_until("● idle".encode(), 60)
+        began = time.monotonic()
+        terminal.hang_up()
+        terminal.ended(4)
+        assert time.monotonic() - began < 2.5
+    finally:
+        terminal.close()
+
+    async def alive() -> bool:
+        link = await open_link(place.host)
+        try:
+            record = await hostruns.record(link, run)
+            return bool(record["alive"] and record["phase"] == "ready" and not record["stop_asked"])
+        finally:
+            await link.close()
+
+    assert asyncio.run(alive())

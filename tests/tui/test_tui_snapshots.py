@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakehub import STATES
+from tests.support.fakehub import STATES, FakeOperator
 from tests.support.tuikit import screen, settle, text_of
 
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -42,6 +42,30 @@ async def test_page(page: str, same: Any) -> None:
             await pilot.press(key)
         await settle(app, pilot)
         same(f"page-{page}-80x24", text_of(app))
+
+
+OVER = {
+    # name: state, keys, what the operator's fake gives
+    "stacks": ("stalled", ["K"], {}),
+    "pulse": ("ready", ["m"], {}),
+    "blocked": ("ready", ["l"], {"blocked": True}),
+    "typed-wrong": ("ready", ["s", "x", "enter"], {"typed": "kimi-k2.5-eagle3"}),
+    "adopt": ("empty", ["A"], {}),
+    "take-back": ("switching", ["x"], {}),
+    "fleet-stale": ("stale", ["H"], {}),
+    "runs-failed": ("failed", ["r"], {}),
+    "one-line": ("ready", ["tab", "tab", "tab", "tab", "enter"], {}),
+}
+
+
+@pytest.mark.parametrize("page", OVER)
+async def test_over_the_screen(page: str, same: Any) -> None:
+    state, keys, more = OVER[page]
+    async with screen(state, operator=FakeOperator(**more)) as (app, pilot):
+        for key in keys:
+            await pilot.press(key)
+            await settle(app, pilot)
+        same(f"over-{page}-80x24", text_of(app))
 
 
 async def test_read_only_is_said(same: Any) -> None:

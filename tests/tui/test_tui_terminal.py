@@ -6,13 +6,14 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,20 @@ sys.exit(app.run() or 0)
 class Terminal:
     """A program on a pseudo-terminal of 80x24, its output read as it comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, argv: Sequence[str] = (), **more: str) -> None:
         root = str(Path(__file__).parents[2])
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "TEXTUAL_ANIMATIONS": "none"}
-            os.execve(sys.executable, [sys.executable, "-c", PROGRAM.format(root=root)], env)
+            env = {
+                **os.environ,
+                "TERM": "xterm-256color",
+                "LANG": "C.UTF-8",
+                "TEXTUAL_ANIMATIONS": "none",
+                **more,
+            }
+            env.pop("COLORTERM", "")
+            words = [sys.executable, *(argv or ("-c", PROGRAM.format(root=root)))]
+            os.execve(words[0], words, env)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.seen = b""
 
@@ -144,3 +153,46 @@ def test_suspend_and_resume(terminal: Terminal) -> None:
     terminal.read_until(b"kimi-k2.5-eagle3")
     terminal.press(b"q")
     terminal.ended(10)
+
+
+def drawn(terminal: Terminal) -> bytes:
+    """All that it sent once it has its numbers on the screen, until it was quit."""
+    terminal.read_until(b"kimi-k2.5-eagle3")
+    terminal.read_until(b"running")
+    terminal.drain()
+    seen = terminal.seen
+    terminal.press(b"q")
+    terminal.ended(10)
+    return seen
+
+
+COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+
+
+def test_no_colour_and_a_c_locale_inside_screen_draw_ascii_without_colour() -> None:
+    """NO_COLOR is honoured, LC_ALL=C gets no byte beyond ASCII, and `screen` as terminal is fine with both."""
+    terminal = Terminal(NO_COLOR="1", LC_ALL="C", TERM="screen")
+    try:
+        seen = drawn(terminal)
+        assert b"GPUs" in seen and b"81.4" in seen
+        assert max(seen) < 0x80
+        told = {found.group() for found in COLOUR.finditer(seen)}
+        # Textual turns colours into greys; no hue may be left.
+        for code in told:
+            numbers = [int(part) for part in code[2:-1].split(b";") if part]
+            for at, number in enumerate(numbers):
+                if number in (38, 48) and numbers[at + 1] == 2:
+                    assert len(set(numbers[at + 2 : at + 5])) == 1, code
+    finally:
+        terminal.close()
+
+
+@pytest.mark.slow
+def test_sixteen_colours_are_enough() -> None:
+    terminal = Terminal(TERM="xterm", SPECDASH_THEME="")
+    try:
+        seen = drawn(terminal)
+        assert b"81.4" in seen
+        assert not re.search(rb"\x1b\[[0-9;]*[34]8;2;", seen), "true colour where the terminal has sixteen"
+    finally:
+        terminal.close()

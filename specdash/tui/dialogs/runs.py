@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from specdash.monitor.state import ServerState
-from specdash.tui.cells import cut_line, fit, wrap
+from specdash.tui.cells import cut_line, cut_middle, fit, wrap
 from specdash.tui.dialogs.base import ListPage
 from specdash.tui.views.link import is_living, run_name, server_spans, server_word
 from specdash.tui.views.numbers import accept_spans
@@ -62,7 +62,7 @@ class RunsScreen(ListPage[str]):
         n = server.numbers
         return [
             ("◆ " if run in self.marked else "  ", "warn"),
-            (fit(run_name(server), name) + " ", "strong"),
+            (fit(cut_middle(run_name(server), name), name) + " ", "strong"),
             (fit(one_line(server.run.algorithm) or "base", 9) + " ", ""),
             (fit(state[0][0], 12), state[0][1]),
             (f"{started:<13}", "dim"),
