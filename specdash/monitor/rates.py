@@ -15,6 +15,10 @@ from specdash.sglang.decode import DecodeLine
 K = TypeVar("K", bound=Hashable)
 
 
+SHORTEST_S = 1e-6
+"""Two readings nearer to each other say nothing of a rate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point(Generic[K]):
     """All series of one counter at one time."""
@@ -81,7 +85,7 @@ def rate(
                     first = index + 1
                 break
     span = newest.at - points[first].at
-    if span <= 0:
+    if span < SHORTEST_S:
         return None
     delta = _sum(newest, key) - _sum(points[first], key)
     moved = _sum(newest, key) > _sum(points[-2], key)
@@ -114,7 +118,7 @@ def moving(points: Sequence[Point[K]], window_s: float, *, key: K | None = None)
     stopped = quiet > max(QUIET_S, 2.5 * gap)
     end = newest.at if stopped else points[last].at
     span = end - points[first].at
-    if span <= 0:
+    if span < SHORTEST_S:
         return None
     delta = _sum(newest, key) - _sum(points[first], key)
     return Rate(delta / span, span, delta, not stopped)
