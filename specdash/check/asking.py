@@ -164,8 +164,10 @@ class Asker:
                 good, sentence = False, "the generation got no answer"
             else:
                 good, sentence = ready.judge(answer.status, answer.body)
-            mine.result = {"good": good, "sentence": sentence[:300]}
-        self._tell(port, good, sentence)
+            denied = answer is not None and answer.status in DENIED
+            # That we have no key says nothing to those who have one: they take the next turn.
+            mine.result = None if denied else {"good": good, "sentence": sentence[:300]}
+        self._tell(port, good, sentence, unknown=denied)
 
     def _wanted(self, run: str) -> bool:
         """Not where requests run (tokens that move prove more), not while it loads, not where it is down anyway."""
@@ -186,9 +188,10 @@ class Asker:
         sentence = f"port {port}: another check ({who}) is generating there, and has no result yet"
         self._on.found.append(Finding(State.WARNING, "generate", sentence))
 
-    def _tell(self, port: int, good: bool, sentence: str, whose: str = "") -> None:
+    def _tell(self, port: int, good: bool, sentence: str, whose: str = "", unknown: bool = False) -> None:
         if good:
             finding = Finding(State.OK, "generate", f"port {port}: a generation came back{whose}")
         else:
-            finding = Finding(State.CRITICAL, "generate", f"port {port}: {sentence}{whose}")
+            state = State.UNKNOWN if unknown else State.CRITICAL
+            finding = Finding(state, "generate", f"port {port}: {sentence}{whose}")
         self._on.found.append(finding)

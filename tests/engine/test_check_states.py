@@ -204,11 +204,13 @@ def test_an_api_key_of_the_profile_and_one_that_is_given(desk: Desk) -> None:
     assert code == 0 and "a generation came back" in line, line
     straight = f"127.0.0.1:{desk.port}"
     code, line = check(desk, target=straight)
-    assert code == 1 and "wants an API key" in line, line
+    assert code == 0 and "idle" in line, "its /ready and /metrics want no key"
+    code, line = check(desk, "--generate", target=straight)
+    assert code == 3 and "wants an API key" in line, line
     code, line = check(desk, "--generate", "--api-key", f"file:{key}", target=straight)
     assert code == 0 and "a generation came back" in line, line
     wrong = desk.home / "wrong"
     wrong.write_text("open")
     code, line = check(desk, "--generate", "--api-key", f"file:{wrong}", target=straight)
-    assert code == 2 and "does not take the API key" in line, line
+    assert code == 3 and "wants an API key" in line, line
     assert b"sesame" not in b"".join(path.read_bytes() for path in (desk.home / "state").rglob("*.json"))
