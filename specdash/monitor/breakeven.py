@@ -39,6 +39,9 @@ class Now:
     tok_s: float | None = None
 
 
+MOST = 1e9
+
+
 def bucket(running: float) -> tuple[int, int]:
     """The concurrency bucket of a mean of running requests, as (lowest, highest): 1, 2, 3-4, 5-8, …"""
     high = 1
@@ -61,7 +64,7 @@ def judge(now: Now, bases: Iterable[Base]) -> BreakEven:
     if now.speculating is None:
         return BreakEven("unknown", "Not known yet whether this server speculates.")
     length, tok_s, running = now.accept_length, now.tok_s, now.running
-    if length is None or tok_s is None or running is None or tok_s <= 0 or running < 0.5 or length < 1:
+    if length is None or tok_s is None or running is None or not _usable(running, length, tok_s):
         return BreakEven(
             "unknown",
             "Not known yet: no decode window with accept length, tok/s and running requests.",
@@ -70,7 +73,7 @@ def judge(now: Now, bases: Iterable[Base]) -> BreakEven:
             missing="Send requests, so that decode lines appear.",
         )
     cycle_s = running * length / tok_s
-    known = [b for b in bases if b.tok_s > 0 and b.running >= 0.5]
+    known = [b for b in bases if _usable(b.running, 1.0, b.tok_s)]
     base = _fitting(now, running, known)
     if base is None:
         return BreakEven(
@@ -106,8 +109,15 @@ def judge(now: Now, bases: Iterable[Base]) -> BreakEven:
     )
 
 
+def _usable(running: float, length: float, tok_s: float) -> bool:
+    """Numbers of something that really decodes: finite, with a request, a token a step, and tokens."""
+    return 0.5 <= running < MOST and 1.0 <= length < MOST and 1.0 / MOST < tok_s < MOST
+
+
 def _same(now: Now, base: Base) -> bool:
-    return bool(now.target) and base.target == now.target and base.host == now.host and base.tp == now.tp
+    """What is not known of both is not the same."""
+    told = bool(now.target) and bool(now.host) and now.tp is not None
+    return told and base.target == now.target and base.host == now.host and base.tp == now.tp
 
 
 def _fitting(now: Now, running: float, bases: list[Base]) -> Base | None:
@@ -129,7 +139,9 @@ def _nearest(now: Now, bases: list[Base]) -> str:
         return "There are base measurements of other targets only."
     if other.host != now.host:
         return "The base was measured on another host only."
-    return f"The base was measured at tp {other.tp}, not {now.tp}."
+    if now.tp is None or other.tp is None:
+        return f"The tp of {'this server' if now.tp is None else 'the base'} is not known."
+    return f"The base was measured at tp {other.tp}, not {now.tp}." if other.tp != now.tp else ""
 
 
 @dataclass(frozen=True, slots=True)

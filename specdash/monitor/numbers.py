@@ -6,6 +6,7 @@ Where from is chosen in `sourcing`; each source has a module: `numbers_log`, `nu
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from specdash.monitor import numbers_http, numbers_metrics
 from specdash.monitor.memory import Memory
@@ -22,7 +23,7 @@ from specdash.monitor.sourcing import (
     known_idle,
     newer,
 )
-from specdash.monitor.state import Numbers, ServerState
+from specdash.monitor.state import Numbers, Reading, ServerState
 
 __all__ = ["HISTORY", "LOG", "METRICS", "choose", "from_log", "make"]
 
@@ -47,14 +48,28 @@ def make(server: ServerState, m: Memory, now: float) -> Numbers:
         at = m.loads_at if m.source == LOADS else m.metrics_at
         out = numbers_http.live(out, m, m.source, at, now, idle)
         if m.source == GAUGE:
-            out = numbers_metrics.of_gauges(out, m, idle)
+            out = numbers_metrics.of_gauges(out, m, now, idle)
     if out.prefill_tok_s.value is None and idle:
         out = replace(out, prefill_tok_s=idle_reading(True, "tok/s", m.source, now, ""))
+    if idle:
+        out = _without_leftovers(out)
     return replace(
         out,
         decode_history=_grow(old.decode_history, now, out.decode_tok_s.value),
         accept_history=_grow(old.accept_history, now, out.accept_length.value),
     )
+
+
+def _without_leftovers(out: Numbers) -> Numbers:
+    """Nothing runs: gauges that the engine leaves as they were say nothing of now. What has a window stays."""
+    hit = out.cache_hit
+    if hit.value is not None and hit.window_s is None:
+        hit = Reading(None, hit.unit, hit.source, None, note="idle")
+    rows = []
+    for row in out.per_dp:
+        calm = {"tok_s": 0.0, "accept_length": None, "accept_rate": None}
+        rows.append(MappingProxyType({**row, **{key: v for key, v in calm.items() if key in row}}))
+    return replace(out, cache_hit=hit, per_dp=tuple(rows))
 
 
 def _say(source: str) -> str:
@@ -76,6 +91,8 @@ def _whatever_the_source(server: ServerState, m: Memory, now: float) -> Numbers:
     out = Numbers()
     if m.loads and m.loads_at is not None:
         out = numbers_http.gauges(out, m, m.loads_at)
+        if now - m.loads_at > FRESH_S:
+            out = replace(out, per_dp=())  # its rows have no age of their own
     if m.gauges and m.metrics_at is not None and now - m.metrics_at <= FRESH_S:
         out = numbers_metrics.gauges(out, m, m.metrics_at)
     if m.info is not None and m.info_at is not None:

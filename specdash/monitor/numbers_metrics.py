@@ -65,11 +65,14 @@ def live(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
         cache_hit=newer(out.cache_hit, _cache_hit(m)),
         per_dp=_per_dp(out, m),
     )
-    return of_gauges(out, m, idle)
+    return of_gauges(out, m, now, idle)
 
 
-def of_gauges(out: Numbers, m: Memory, idle: bool | None) -> Numbers:
+def of_gauges(out: Numbers, m: Memory, now: float, idle: bool | None) -> Numbers:
     """Accept length and rate by the gauges of the last decode log interval, as means over the window."""
+    if m.metrics_at is None or now - m.metrics_at > FRESH_S:
+        missing: Reading[Any] = Reading(None, "", METRICS, None, note="metrics do not answer")
+        return replace(out, accept_length=missing, accept_rate=missing)
     load = out.running.value
     return replace(
         out,
@@ -151,6 +154,8 @@ def gauges(out: Numbers, m: Memory, at: float) -> Numbers:
 
     hits = m.gauges.get("cache_hit_rate", {})
     hit = next(iter(hits.values())) if len(hits) == 1 else None
+    if not hit and not m.realtime:
+        hit = None  # before 0.5.8 each decode log line writes 0 over it: not told
     usage = max(m.gauges.get("token_usage", {}).values(), default=None)
     return replace(
         out,

@@ -7,7 +7,7 @@ point, a reset inside, a label change) is None: a wrong rate is worse than a das
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from specdash.sglang.decode import DecodeLine
@@ -25,6 +25,9 @@ class Point(Generic[K]):
 
     at: float
     values: Mapping[K, float]
+    lost: Mapping[K, float] = field(default_factory=dict)
+    """What series counted that went back or vanished less than `keep_s` ago, and are not back yet."""
+    lost_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,21 @@ class Rate:
 def push(points: tuple[Point[K], ...], point: Point[K], keep_s: float) -> tuple[Point[K], ...]:
     """Adds a point. A decrease or a series that vanished is a reset: history starts anew with this point.
 
-    A series that only appears counts from zero: prometheus-client makes a labelled series at its first use.
-    Time that does not advance replaces the last point.
+    A series that only appears counts from zero: prometheus-client makes a labelled series at its first use. One that
+    was there before and comes back as high as it was (a page that came incomplete, a NaN) did not count all that
+    since: history starts anew once more. Time that does not advance replaces the last point.
     """
     if points:
         last = points[-1]
         if point.at < last.at:
             return points
-        if any(key not in point.values or point.values[key] < value for key, value in last.values.items()):
+        gone = {k: v for k, v in last.values.items() if k not in point.values or point.values[k] < v}
+        lost = dict(last.lost) if point.at - last.lost_at <= keep_s else {}
+        back = [key for key, value in lost.items() if point.values.get(key, -1.0) >= value]
+        if gone or lost:
+            kept = {key: value for key, value in lost.items() if key not in back}
+            point = replace(point, lost={**kept, **gone}, lost_at=point.at if gone else last.lost_at)
+        if gone or back:
             return (point,)
         if point.at == last.at:
             points = points[:-1]
@@ -163,6 +173,10 @@ def percentile(
     return None
 
 
+FASTEST = 1e7
+"""tok/s of one rank. Above it an interval of next to no time was logged, which would count as many tokens in no time."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeWindow:
     """Decode lines of the last `window_s`, one DP rank or all added up."""
@@ -181,20 +195,21 @@ def decode_window(lines: Sequence[DecodeLine], now: float, window_s: float) -> D
     """One DP rank's lines → means over the window; None without a line in it.
 
     Each line covers the same number of steps, so its share of time is running x accept length / tok/s, and
-    its share of verify steps is running: tok/s is the mean over time, accept length the mean over steps.
+    its share of verify steps is running: tok/s is the mean over time, accept length the mean over steps. An accept
+    length of 0 is what the engine writes where nothing was speculated: not told.
     """
     inside = [line for line in lines if line.at is not None and line.at > now - window_s]
     if not inside:
         return None
     tokens = seconds = weighted = 0.0
     for line in inside:
-        if line.tok_s is None or line.first_after_idle or line.tok_s <= 0:
+        if line.tok_s is None or line.first_after_idle or not 0 < line.tok_s <= FASTEST:
             continue
         per_step = max(1, line.running or 1) * (line.accept_len or 1.0)
         tokens += per_step
         seconds += per_step / line.tok_s
         weighted += (line.running or 0) * per_step / line.tok_s
-    spec = [line for line in inside if line.accept_len is not None]
+    spec = [line for line in inside if line.accept_len]
     steps = sum(max(1, line.running or 1) for line in spec)
     length = (
         sum((line.accept_len or 0) * max(1, line.running or 1) for line in spec) / steps if steps else None

@@ -64,10 +64,15 @@ def _metrics(was: Memory, at: float, body: HttpSeen) -> Memory:
         found = metrics.histogram(page, name)
         if found is None:
             histograms.pop(name, None)
+            counters.pop(name, None)
             continue
+        # Counted by series: one that restarts, or that one page lacks, is no observation when it comes back.
+        ended = metrics.chosen(page, name + "_count")
+        counted = rates.push(counters.get(name, ()), rates.Point(at, ended), KEEP_S)
+        counters[name] = counted
         kept = histograms.get(name, ())
-        if kept and found.count < kept[-1][1][-1][1]:
-            kept = ()  # the server restarted
+        if len(counted) < 2 or (kept and found.count < kept[-1][1][-1][1]):
+            kept = ()
         kept = tuple(item for item in kept if item[0] > at - KEEP_S)[-MOST_COUNTS:]
         histograms[name] = (*kept, (at, found.buckets))
     gauges: dict[str, Mapping[str, float]] = {}

@@ -40,7 +40,8 @@ class Acceptance(NamedTuple):
 def of(metas: Iterable[Mapping[str, Any]]) -> Acceptance:
     """Sum up `meta_info` objects. One that tells no verify steps takes the whole to "not told"."""
     given = list(metas)
-    tokens = sum(_whole(meta.get("completion_tokens")) or 0 for meta in given)
+    counts = [_whole(meta.get("completion_tokens")) for meta in given]
+    tokens = sum(count or 0 for count in counts)
     steps = _total([_whole(meta.get("spec_verify_ct")) for meta in given])
     if not steps:
         return Acceptance(tokens)
@@ -53,7 +54,7 @@ def of(metas: Iterable[Mapping[str, Any]]) -> Acceptance:
     return Acceptance(
         tokens,
         steps,
-        tokens / steps,
+        None if None in counts else tokens / steps,
         None if correct is None else correct / steps,
         None if proposed is None else proposed / steps,
         None if correct is None or not proposed else correct / proposed,
@@ -71,7 +72,7 @@ def shares(histogram: Optional[Sequence[int]]) -> Optional[Tuple[float, ...]]:
 
 
 def _whole(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
 
 
 def _first(meta: Mapping[str, Any], names: Tuple[str, ...]) -> Optional[int]:

@@ -53,8 +53,8 @@ def kv_pressure(story: Story) -> Optional[Condition]:
 
 
 def drafter_useless(story: Story) -> Optional[Condition]:
-    """Accept length 1.00 over many windows: a broken pairing, not a weak drafter."""
-    lines = [line for line in story.decodes if line.accept_len is not None][-max(USELESS_WINDOWS, 20) :]
+    """Accept length 1.00 over many windows: a broken pairing, not a weak drafter. 0.00 is "nothing was speculated"."""
+    lines = [line for line in story.decodes if line.accept_len][-max(USELESS_WINDOWS, 20) :]
     if len(lines) < USELESS_WINDOWS:
         return None
     if any((line.accept_len or 0.0) > USELESS_LENGTH for line in lines):

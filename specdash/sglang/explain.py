@@ -113,7 +113,7 @@ def _spread(story: Story, name: str) -> Optional[Spread]:
         values = [getattr(d, name) for d in story.decodes if name != "tok_s" or not d.first_after_idle]
     else:
         values = [getattr(point, name) for point in story.history]
-    known = [v for v in values if v is not None]
+    known = [v for v in values if v is not None and (v > 0 or name != "accept_len")]
     middle = median(known)
     if middle is None:
         return None

@@ -54,6 +54,8 @@ WANTED = GAUGES + COUNTERS + HISTOGRAMS
 COPIES = ("tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank", "pid")
 
 _LABEL = re.compile(rb'([A-Za-z_][A-Za-z0-9_]*)="([^"\\\n]*(?:\\.[^"\\\n]*)*)"')
+MOST = 1e18
+"""No token, request or second of an engine counts higher: what does is a fault, and so is what is below zero."""
 _ESCAPE = re.compile(r"\\(.)")
 _PATTERNS: Dict[Tuple[str, ...], "re.Pattern[bytes]"] = {}
 
@@ -85,7 +87,7 @@ def _pattern(wanted: Iterable[str]) -> "re.Pattern[bytes]":
             (
                 r"^sglang[:_]((?:%s)(?:_bucket|_sum|_count)?)"
                 r'(?:\{([^"}\n]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"[^"}\n]*)*)\})?'
-                r"[ \t]+(\S+)" % names
+                r"[ \t]+(\S+)(?=[^\n]*\n)" % names
             ).encode(),
             re.MULTILINE,
         )
@@ -93,7 +95,10 @@ def _pattern(wanted: Iterable[str]) -> "re.Pattern[bytes]":
 
 
 def read(body: bytes, status: Optional[int] = 200, wanted: Iterable[str] = WANTED) -> Page:
-    """The wanted series of a page. A value that is no number is left out; NaN stays out as well."""
+    """The wanted series of a page. What is no number from 0 to `MOST` is left out: NaN, infinity, garbage.
+
+    A last line without its end is left out too: the page was cut off, and so may its number be.
+    """
     if status == 404:
         return Page({}, False, "/metrics is not there (404)", ("--enable-metrics",))
     if status != 200:
@@ -107,7 +112,7 @@ def read(body: bytes, status: Optional[int] = 200, wanted: Iterable[str] = WANTE
             value = float(number)
         except ValueError:
             continue
-        if math.isnan(value):
+        if not 0.0 <= value <= MOST:
             continue
         labels = spelled.get(raw)
         if labels is None:

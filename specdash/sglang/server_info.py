@@ -7,11 +7,11 @@ on nothing that was not redacted first, by key and by shape.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from specdash.sglang import redact
+from specdash.sglang.metrics import MOST
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ def load_json(body: bytes) -> Optional[Dict[str, Any]]:
 
 
 def _int(value: Any) -> Optional[int]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return int(value)
+    number = _float(value)
+    return None if number is None else int(value)
 
 
 def _float(value: Any) -> Optional[float]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """NaN, infinity and what no engine counts up to (an integer of 400 digits is valid JSON) are not told."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -MOST <= value <= MOST:
         return None
     return float(value)
 

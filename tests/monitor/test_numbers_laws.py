@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pytest
 from hypothesis import given, settings
@@ -191,9 +190,12 @@ BIG = b"".join(
 @pytest.mark.parametrize(
     ("body", "name", "value"),
     [
-        (b"sglang:num_running_reqs 3", "num_running_reqs", 3.0),
+        (b"sglang:num_running_reqs 3\n", "num_running_reqs", 3.0),
+        (b"sglang:num_running_reqs 3", "num_running_reqs", None),
         (b"sglang:num_running_reqs 1e2\n", "num_running_reqs", 100.0),
-        (b"sglang:num_running_reqs +Inf\n", "num_running_reqs", math.inf),
+        (b"sglang:num_running_reqs +Inf\n", "num_running_reqs", None),
+        (b"sglang:num_running_reqs 1e300\n", "num_running_reqs", None),
+        (b"sglang:num_running_reqs -1\n", "num_running_reqs", None),
         (b"sglang:num_running_reqs NaN\n", "num_running_reqs", None),
         (b"sglang:num_running_reqs{} 4\n", "num_running_reqs", 4.0),
         (b'sglang_num_running_reqs{a="1"} 4\n', "num_running_reqs", 4.0),
