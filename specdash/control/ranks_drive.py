@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal
 
 from specdash.control import hostruns, pulse, ranks_follow, ranks_launch, ranks_stop, ranks_store, ranks_story
@@ -28,7 +28,7 @@ class Stands(Exception):
     """A step that can neither go on nor back now: a host is out of reach."""
 
 
-async def drive(driver: Driver) -> AsyncIterator[StepEvent]:
+async def drive(driver: Driver) -> AsyncGenerator[StepEvent, None]:
     """Carry the switch on from the step in its journal, to its end or to where it must stand still."""
     beat = asyncio.create_task(driver.beat())
     try:

@@ -8,7 +8,8 @@ drive at once: the journal names its driver, who is heard every few seconds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -143,27 +144,37 @@ async def run(
     """Prepare everything, then carry it out. `final`: done, rolled_back, aborted (A was never touched) or failed."""
     if plan.blocked and not force:
         raise Refused(f"{plan.title}: {plan.blocked[0].sentence}", plan.blocked[0].remedy)
-    driver = Driver(party, plan.id, str(plan.spec["journal_host"]), dict(plan.spec["state"]))
-    await driver.save(step="preparing")
-    yield StepEvent(plan.id, "prepare", "running", "Preparing the next server and the way back.")
-    problem = await _prepare(party, plan, resolve)
-    if problem:
-        await driver.throw_away()
-        said = f"{problem} {driver.old.profile} was not touched."
-        end = {"final": "aborted", "sentence": said, "serves": driver.old.id}
-        await driver.save(step="end", end=end)
-        await driver.release()
-        yield StepEvent(plan.id, "prepare", "failed", said, final="aborted", data=end)
+    host = str(plan.spec["journal_host"])
+    if await journal(party, host, plan.id) is not None:  # run again, after a lost link: join it
+        async with contextlib.aclosing(attach(party, host, plan.id)) as again:
+            async for event in again:
+                yield event
         return
-    await driver.save(step="prepared")
-    yield StepEvent(plan.id, "prepare", "done", "Prepared on all hosts; nothing is stopped yet.")
-    async for event in drive(driver):
-        yield event
+    driver = Driver(party, plan.id, host, dict(plan.spec["state"]))
+    try:
+        await driver.save(step="preparing")
+        yield StepEvent(plan.id, "prepare", "running", "Preparing the next server and the way back.")
+        problem = await _prepare(party, plan, resolve)
+        if problem:
+            await driver.throw_away()
+            said = f"{problem} {driver.old.profile} was not touched."
+            end = {"final": "aborted", "sentence": said, "serves": driver.old.id}
+            await driver.save(step="end", end=end)
+            yield StepEvent(plan.id, "prepare", "failed", said, final="aborted", data=end)
+            return
+        await driver.save(step="prepared")
+        yield StepEvent(plan.id, "prepare", "done", "Prepared on all hosts; nothing is stopped yet.")
+        # Whoever stops following lets the journal go at once.
+        async with contextlib.aclosing(drive(driver)) as events:
+            async for event in events:
+                yield event
+    finally:
+        await driver.release()
 
 
 async def attach(
     party: Party, journal_host: str, ident: str, *, back: bool = False
-) -> AsyncIterator[StepEvent]:
+) -> AsyncGenerator[StepEvent, None]:
     """Go on with a switch from its journal; with `back`, take it back. Refused while another specdash drives it."""
     state = await journal(party, journal_host, ident)
     if state is None:
@@ -182,8 +193,9 @@ async def attach(
     yield StepEvent(
         ident, "prepare", "running", f"Taking it up at step {driver.state['step'].replace('_', ' ')}."
     )
-    async for event in drive(driver):
-        yield event
+    async with contextlib.aclosing(drive(driver)) as events:
+        async for event in events:
+            yield event
 
 
 async def journal(party: Party, host: str, ident: str) -> dict[str, Any] | None:
