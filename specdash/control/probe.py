@@ -33,6 +33,8 @@ MODULES = (
             "algorithms",
             "architectures",
             "constants",
+            "flag_fields",
+            "flag_making",
             "flag_source",
             "flags",
             "locate",
