@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from specdash.control import hostruns, launch, switch
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.control.preflight_facts import made
-from specdash.errors import Refused, RemoteError
+from specdash.errors import ConfigError, Refused, RemoteError
 from specdash.host.bundle import pack
 from specdash.host.link import Link
+from specdash.host.remote.hotstate import TITLES
 from specdash.sglang import hot as rules
 from specdash.sglang import hot_fit
 from specdash.sglang import pulse as pulses
@@ -37,6 +38,10 @@ ONLY_WEIGHTS = ("drafter:", "--speculative-draft-model-path:", "--speculative-dr
 LOOK_S = 180.0
 SPARE_MEMORY = 2 << 30
 """Bytes beside the weights: torch is imported once, and the engine must not be the one that is killed."""
+
+
+STEP_TITLES = TITLES
+"""Every step that a host's keeper can tell, in words."""
 
 
 async def plan(
@@ -110,8 +115,25 @@ async def plan(
         checks=checks,
         notes=tuple(notes),
         typed_name=str(run.get("profile") or run_id) if requests or run.get("adopted") else "",
+        typed_also=(run_id,),
         spec={"hot": spec},
     )
+
+
+async def drafter_named(
+    link: Link, run_id: str, name: str, resolve: Callable[[str], LaunchSpec]
+) -> tuple[str, str]:
+    """(the drafter's path as the run's process would write it, the profile it came from or "").
+
+    `name`: a path, a folder below the run's working directory, or a profile (`resolve` finds it, or raises ConfigError).
+    """
+    if "/" in name:
+        return name, ""
+    try:
+        spec = resolve(name)
+    except ConfigError:
+        return name, ""
+    return drafter_of(link, await hostruns.record(link, run_id), spec), name
 
 
 def drafter_of(link: Link, record: Mapping[str, Any], spec: LaunchSpec) -> str:

@@ -56,8 +56,14 @@ class Plan:
     """What dies, expected downtime, requests in flight, the rollback rule: sentences to show."""
     typed_name: str = ""
     """When not empty, the operator must type this to confirm."""
+    typed_also: tuple[str, ...] = ()
+    """Other names of the same thing that are as good, like a run's id beside its profile."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """All that running it needs; JSON-able; secrets as references."""
+
+    def confirmed_by(self, typed: str) -> bool:
+        """Is that the name that is asked for? True where none is."""
+        return not self.typed_name or typed == self.typed_name or typed in self.typed_also
 
     @property
     def blocked(self) -> tuple[Check, ...]:

@@ -85,7 +85,8 @@ async def plan(
         danger=Danger.DESTROYS,
         steps=tuple(steps),
         notes=tuple(notes),
-        typed_name=run_id if record.get("adopted") or requests else "",
+        typed_name=str(record.get("profile") or run_id) if record.get("adopted") or requests else "",
+        typed_also=(run_id,),
         spec={"run_id": run_id, "drain_s": drain_s, "idle_s": idle_s, "deadline_s": deadline_s},
     )
 

@@ -182,6 +182,7 @@ async def plan(
         checks=checks,
         notes=tuple(notes),
         typed_name=old if requests or a.get("adopted") else "",
+        typed_also=(run_id,),
         spec={"switch": switch_plan, "launch": spec.as_json(), "run": run},
     )
 
@@ -356,8 +357,6 @@ def _event(switch_id: str, one: Mapping[str, Any], step: str) -> StepEvent | Non
     kind, at, said = one.get("event"), one.get("boot_s"), str(one.get("sentence") or "")
     if kind == "step":
         return StepEvent(switch_id, step, one["status"], said, at, data=one)
-    if kind == "back":
-        return StepEvent(switch_id, "rollback", "running", f"Going back: {one.get('why')}", at, data=one)
     if kind in ("question", "resumed", "pulse", "before", "answer"):
         said = said or {
             "resumed": "A new switcher went on.",

@@ -111,7 +111,7 @@ class Context:
             raise Refused(f"Not done: {first.sentence}", first.remedy)
         if plan.danger is Danger.NONE:
             return
-        if plan.typed_name and self.confirmed == plan.typed_name:
+        if plan.typed_name and plan.confirmed_by(self.confirmed):
             return
         if self.yes and not plan.typed_name:
             return
@@ -120,7 +120,7 @@ class Context:
             how = f"--yes --confirm {plan.typed_name}" if plan.typed_name else "--yes"
             raise Refused("Not done: nobody is here to confirm it.", f"Add {how}.")
         if plan.typed_name:
-            if await self._ask(f'Type "{plan.typed_name}" to go on: ') != plan.typed_name:
+            if not plan.confirmed_by(await self._ask(f'Type "{plan.typed_name}" to go on: ')):
                 raise Refused("Not done: not confirmed.")
         elif (await self._ask("Go on? [y/N] ")).lower() not in ("y", "yes"):
             raise Refused("Not done: not confirmed.")

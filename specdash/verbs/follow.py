@@ -29,11 +29,13 @@ async def follow(
     steps: list[dict[str, Any]] = []
     last: StepEvent | None = None
     async for event in events:
-        if last is None or (event.step, event.status, event.sentence) != (
+        again = last is not None and (event.step, event.status, event.sentence) == (
             last.step,
             last.status,
             last.sentence,
-        ):
+        )
+        # The end is the data on stdout: who reads both would read it twice.
+        if not again and (context.json or not event.final):
             context.say(
                 f"[{event.status}] {titles.get(event.step, event.step)}: {event.sentence}".rstrip(": ")
             )

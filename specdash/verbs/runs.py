@@ -106,10 +106,10 @@ def state_of(r: Mapping[str, Any]) -> str:
     phase = _clean(r.get("phase") or "?")
     if phase != "exited":
         return phase
+    if r.get("stop_asked"):
+        return "stopped"  # also by the signal that asked it to
     if r.get("exit_signal"):
         return f"signal {_clean(r['exit_signal'])}"
-    if r.get("stop_asked"):
-        return "stopped"
     return "exit ?" if r.get("exit_code") is None else f"exit {_clean(r['exit_code'])}"
 
 

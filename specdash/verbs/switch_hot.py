@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import hot_switch
-    from specdash.control.plans import Danger, Plan
+    from specdash.control.plans import Danger, Plan, Step
+    from specdash.control.profiles import resolve
     from specdash.errors import Refused, UsageError
     from specdash.verbs.context import plan_json, plan_lines
     from specdash.verbs.follow import find_run, follow, host_of
@@ -34,11 +35,14 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
             ident = args.attach or args.abort
             if args.abort:
                 await hot_switch.abort(link, run_id, ident)
-            plan = Plan(ident, "hot_switch", link.name, f"Hot switch {ident}", Danger.CHANGES, ())
+            steps = tuple(Step(step, title) for step, title in hot_switch.STEP_TITLES.items())
+            plan = Plan(ident, "hot_switch", link.name, f"Hot switch {ident}", Danger.CHANGES, steps)
             return await follow(context, plan, hot_switch.attach(link, run_id, ident), {"run": run_id})
         if not args.new:
             raise UsageError("switch --hot needs a drafter: its folder on the host, or a profile with it.")
-        drafter, profile = await _drafter(context, link, run_id, args.new)
+        drafter, profile = await hot_switch.drafter_named(
+            link, run_id, args.new, lambda name: resolve(name, context.settings)
+        )
         plan = await hot_switch.plan(
             link,
             run_id,
@@ -66,21 +70,6 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
         return await follow(context, plan, hot_switch.run(link, plan), {"run": run_id})
     finally:
         await link.close()
-
-
-async def _drafter(context: Context, link: Link, run_id: str, name: str) -> tuple[str, str]:
-    """(the drafter's path as the run's process would write it, the profile it came from or "")."""
-    from specdash.control import hostruns, hot_switch
-    from specdash.control.profiles import resolve
-    from specdash.errors import ConfigError
-
-    if "/" in name:
-        return name, ""
-    try:
-        spec = resolve(name, context.settings)
-    except ConfigError:
-        return name, ""  # a folder below the run's working directory
-    return hot_switch.drafter_of(link, await hostruns.record(link, run_id), spec), name
 
 
 async def _list(context: Context, link: Link, run_id: str) -> Exit:

@@ -77,7 +77,8 @@ async def test_a_foreign_server_is_found_adopted_and_stopped(link, foreign, free
     await until(lambda: ready(link, plan.id))
     assert await found(link, server.pid) is None, "it is one of ours now"
     order = await stop.plan(link, plan.id, deadline_s=5)
-    assert order.typed_name == plan.id
+    assert order.typed_name and order.confirmed_by(order.typed_name) and order.confirmed_by(plan.id)
+    assert not order.confirmed_by("") and not order.confirmed_by("x")
     said = await events_of(stop.run(link, order))
     assert said[-1].data["proven"], said[-1]
     assert server.poll() is not None or procs.stat(server.pid)["state"] == "Z"

@@ -40,7 +40,9 @@ async def test_a_drained_stop_answers_all_it_accepted(link, stub):
     kinds = {one["event"] for one in records(link, plan.id)}
     assert "signal" in kinds and not kinds & {"given_up", "deadline", "killed"}
     counted = clients.count([log_of(link, plan.id)])
-    assert counted["lost"] == 0 and counted["finished"] > 2 and counted["refused"] > 0, clients.lost([log_of(link, plan.id)])
+    assert counted["lost"] == 0 and counted["finished"] > 2 and counted["refused"] > 0, clients.lost(
+        [log_of(link, plan.id)]
+    )
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from specdash.config.secrets import Secret
 from specdash.control import hostruns, hot_switch, remote_hot, switch, tune
 from specdash.errors import Refused, RemoteError
 from specdash.host.open import open_link
-from specdash.host.remote import hotkeeper, hots, hotweights, journal, procs
+from specdash.host.remote import hots, hotstate, hotweights, journal, procs
 from specdash.sglang import hot_fit
 from specdash.sglang.commandline import LaunchSpec
 
@@ -112,7 +112,7 @@ async def test_there_and_back_with_checksums_and_who_and_since_when(link, spec, 
     await healthy(link, spec, run_id, 2.3)
     kept = os.path.join(hostruns.run_folder(link, run_id), "hot", back.id)
     await until(lambda: sorted(os.listdir(kept)) == ["plan.json", "state.jsonl"])  # the programs go
-    sent = journal.last(os.path.join(hostruns.run_folder(link, run_id), hotkeeper.HISTORY))
+    sent = journal.last(os.path.join(hostruns.run_folder(link, run_id), hotstate.HISTORY))
     assert [one["drafter"] for one in sent] == [str(root / "b"), str(root / "a")]
     assert sent[0]["before"] == sent[1]["after"] != sent[0]["after"] == sent[1]["before"]
 

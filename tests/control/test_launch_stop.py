@@ -208,7 +208,9 @@ async def _unsupervised(link, run_id):
 async def test_a_signal_that_is_ignored_is_not_relied_on(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--ignore-int"))
     said = await down(link, plan.id, deadline_s=10)
-    assert any("ignores SIGINT, or has no handler for it; sending SIGTERM" in event.sentence for event in said)
+    assert any(
+        "ignores SIGINT, or has no handler for it; sending SIGTERM" in event.sentence for event in said
+    )
     assert said[-1].data["proven"]
 
 

@@ -221,3 +221,20 @@ async def test_a_switch_goes_on_without_its_operator(link, stub):
 async def _ended(link, ident):
     found = await _status(link, ident)
     return found if found and found["end"] else None
+
+
+@pytest.mark.slow
+async def test_old_switches_are_forgotten_and_unended_ones_never(link, stub, root):
+    from specdash.host.remote import switches
+
+    a, _ = await up(link, fast(stub, profile="base"))
+    base, run = hostruns.base(link), a.id
+    for turn in range(3):
+        plan, events = await go(link, run, fast(stub, profile=f"next{turn}"), measure=False)
+        assert events[-1].final == "done"
+        run = plan.spec["switch"]["b"]
+    newest, middle, oldest = (one["id"] for one in switches.listing(base))
+    (Path(base) / "switches" / oldest / "state.jsonl").write_text("")  # it stands still: it has no end
+    assert switches.prune(base, 1) == [middle]
+    assert [one["id"] for one in switches.listing(base)] == [newest, oldest]
+    await down(link, run, deadline_s=5)

@@ -321,3 +321,25 @@ def test_retention_never_takes_a_run_that_lives(tmp_path: Path) -> None:
         assert bench.host("[one['id'] for one in runstore.listing(x)]", str(tmp_path)) == ["r1"]
     finally:
         os.kill(made["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("first", "seen", "before", "state"),
+    [
+        (True, False, None, "free"),
+        (False, True, None, "free"),
+        (False, False, None, "unproven"),
+        (False, False, [1000.0], "unproven"),
+        (False, False, [90_000.0], "free"),
+    ],
+)
+def test_numbers_of_another_namespace_prove_nothing(
+    monkeypatch: pytest.MonkeyPatch, first: bool, seen: bool, before: list[float | None] | None, state: str
+) -> None:
+    """A container whose driver tells the host's process numbers: ours are never in that table."""
+    monkeypatch.setattr(gpuhold.gpu_who, "first_namespace", lambda: first)
+    gpu = {"index": 0, "memory_used_mib": 90_100.0, "processes": [{"pid": 4_000_001, "memory_mib": 89_000.0}]}
+    found = gpuhold.verdict({"gpus": [gpu]}, {41, 42}, before, seen)
+    assert found["state"] == state, found
+    if state == "unproven":
+        assert "container" in found["sentence"]

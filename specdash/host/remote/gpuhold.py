@@ -9,6 +9,12 @@ import importlib
 import os
 from typing import Any, Callable, Dict, List, Optional, Set
 
+from specdash.host.remote import gpu_who
+
+OTHER_NUMBERS = (
+    "In this container the driver may tell the host's own process numbers, and never told one of the run's"
+)
+
 
 def table() -> Optional[Dict[str, Any]]:
     """The `gpu` sample of host/remote/gpu.py, or None where there is no reader."""
@@ -68,19 +74,26 @@ def _number(value: Any) -> Optional[float]:
 
 
 def verdict(
-    board: Optional[Dict[str, Any]], pids: Set[int], before: Optional[List[Optional[float]]]
+    board: Optional[Dict[str, Any]],
+    pids: Set[int],
+    before: Optional[List[Optional[float]]],
+    seen: bool = False,
 ) -> Dict[str, Any]:
     """Is the run's GPU memory back? {"state": free | held | unproven | none, "sentence", "pids", "mib"}, and
     "level_mib", "before_mib": MiB in use per GPU now and before the run, whoever holds them (None: not told).
 
     `none`: this machine shows no GPU at all. `before`: level per GPU before the run started (MiB).
     Where processes are hidden, the level must be back within 512 MiB of `before`.
+
+    `seen`: a pid of the run was in this table while it ran. In a container the driver may tell the host's pids, which
+    are not ours: there, that ours are not in the table says nothing unless they were in it before.
     """
-    return dict(_verdict(board, pids, before), level_mib=levels(board), before_mib=before)
+    ours = seen or gpu_who.first_namespace()
+    return dict(_verdict(board, pids, before, ours), level_mib=levels(board), before_mib=before)
 
 
 def _verdict(
-    board: Optional[Dict[str, Any]], pids: Set[int], before: Optional[List[Optional[float]]]
+    board: Optional[Dict[str, Any]], pids: Set[int], before: Optional[List[Optional[float]]], ours: bool
 ) -> Dict[str, Any]:
     board = board or {}
     now = levels(board)
@@ -97,7 +110,8 @@ def _verdict(
     if holds["pids"]:
         who = ", ".join("pid %s holds %.0f MiB" % pair for pair in sorted(holds["pids"].items()))
         return {"state": "held", "sentence": who + ".", "pids": holds["pids"], "mib": holds["mib"]}
-    if holds["known"]:
+    hidden = "GPU processes are hidden here" if ours or not holds["known"] else OTHER_NUMBERS
+    if holds["known"] and ours:
         text = "No process of the run holds GPU memory" + _compared(now, before) + "."
         return {"state": "free", "sentence": text, "pids": {}, "mib": {}}
     if before is not None and len(before) == len(now) and now:
@@ -107,16 +121,15 @@ def _verdict(
             if old is None or new is None or new - old > 512
         ]
         if not off:
-            text = "GPU processes are hidden here; the memory in use is back at the level before the run."
+            text = hidden + "; the memory in use is back at the level before the run."
             return {"state": "free", "sentence": text, "pids": {}, "mib": {}}
         index, old, new = off[0]
-        text = "GPU processes are hidden here, and GPU %d has %s MiB in use against %s before the run." % (
+        text = "%s, and GPU %d has %s MiB in use against %s before the run." % (
+            hidden,
             index,
             "?" if new is None else "%.0f" % new,
             "?" if old is None else "%.0f" % old,
         )
         return {"state": "unproven", "sentence": text, "pids": {}, "mib": {}}
-    text = "GPU processes are hidden here: %s." % (
-        board.get("problem") or "that the memory is free is not proven"
-    )
+    text = "%s: %s." % (hidden, board.get("problem") or "that the memory is free is not proven")
     return {"state": "unproven", "sentence": text, "pids": {}, "mib": {}}

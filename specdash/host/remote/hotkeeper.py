@@ -11,7 +11,6 @@ answers and the rule come from the module that the plan names.
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import sys
@@ -20,100 +19,17 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import hotkeys, hotweights, httpask, journal, procs, runstore
+from specdash.host.remote import hotkeys, hotweights, journal, runstore
+from specdash.host.remote.hotsend import Failed, Sender
+from specdash.host.remote.hotstate import BUNDLE, PLAN, progress
 from specdash.host.remote.wire import CallError
+from specdash.host.remote.worker import numbers, passes
 
-PLAN, STATE, ABORT, BUNDLE = "plan.json", "state.jsonl", "abort", "proof.zip"
-HISTORY = "hot.jsonl"
-"""In the run folder: one record for each time that weights were sent."""
-POLL_S = 0.2
-TRY_END_S = 180.0
 SETTLE_S = 1.0
-BUSY_TRIES = 20
 WORKERS = 3
 
 
-class Failed(Exception):
-    """Why it did not work, as a sentence."""
-
-
-def progress(folder: str) -> Dict[str, Any]:
-    """state.jsonl folded: {began, open, sent, back, steps, before, checksum, end}. `open`: an update may be open."""
-    out: Dict[str, Any] = {"began": None, "open": False, "sent": None, "back": None, "steps": [], "end": None}
-    out.update(before=None, checksum=None, opened=False)
-    for record in journal.parse(procs.read_bytes(folders.path(folder, STATE), 8 << 20) or b""):
-        kind = record.get("event")
-        if kind in ("begun", "sent", "back", "end"):
-            out["began" if kind == "begun" else kind] = record
-        elif kind == "opening":
-            out.update(open=True, opened=True)
-        elif kind == "closed":
-            out["open"] = False
-        elif kind == "step":
-            out["steps"] = [one for one in out["steps"] if one["step"] != record["step"]] + [record]
-        elif kind == "before":
-            out["before"] = record.get("pulse")
-        elif kind == "checksum" and out["checksum"] is None:
-            out["checksum"] = record.get("checksum")
-    return out
-
-
-class Keeper:
-    def __init__(self, folder: str, plan: Dict[str, Any]) -> None:
-        self.folder = folder
-        self.plan = plan
-        self.run_folder = runstore.folder_of(str(plan["base"]), str(plan["run"]))
-        self.rules: Any = importlib.import_module(str(plan["rules"]))
-        self.pulses: Any = importlib.import_module(str(plan["pulse_rules"]))
-        self.state = journal.Journal(folders.path(folder, STATE), 64 << 20, sync=True)
-        self.step_name = "prove"
-        self.before_sum: Optional[str] = None
-
-    # -- what it writes, hears and asks
-
-    def say(self, step: str, status: str, sentence: str, **more: Any) -> None:
-        self.step_name = step
-        self.state.add(event="step", step=step, status=status, sentence=sentence, **more)
-
-    def aborted(self) -> bool:
-        return os.path.exists(folders.path(self.folder, ABORT))
-
-    def serve(self, lock: socket.socket) -> None:
-        while True:
-            try:
-                folders.answer(lock.accept()[0], self.command)
-            except OSError:
-                return
-
-    def command(self, question: Dict[str, Any], who: Dict[str, int]) -> Dict[str, Any]:
-        plan = self.plan
-        return {
-            "ok": True,
-            "id": plan["id"],
-            "by": plan.get("by"),
-            "title": plan.get("title"),
-            "since_unix": plan.get("created_unix"),
-            "step": self.step_name,
-            "pid": os.getpid(),
-        }
-
-    def record(self) -> Dict[str, Any]:
-        return runstore.record(self.run_folder) or {}
-
-    def must_live(self) -> Dict[str, Any]:
-        found = self.record()
-        if not found.get("alive") or found.get("stop_asked"):
-            raise Failed("The server does not run any more.")
-        return found
-
-    def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return httpask.ask(self.plan["http"], request, float(request.get("timeout_s") or 60))
-
-    def key(self) -> str:
-        return hotkeys.admin(self.run_folder, self.plan.get("argv") or [])
-
-    # -- the work
-
+class Keeper(Sender):
     def run(self) -> str:
         said = progress(self.folder)
         resumed = bool(said["began"])
@@ -159,140 +75,11 @@ class Keeper:
         if not result["ok"]:
             raise Failed("The server does not answer the pulse (%s)." % result["problem"])
         self.state.add(event="before", pulse=result)
-        self.say("before", "done", _numbers(result), pulse=result)
-
-    def checksum(self, name: str) -> Optional[str]:
-        found = self.rules.checksum(self.ask(self.rules.check(self.key())))
-        self.state.add(event="checksum", which=name, checksum=found)
-        return found  # type: ignore[no-any-return]
-
-    def send(self, which: str, step: str) -> None:
-        """Weights `which` (new | old) into the server. Raises Failed; an update is never left open."""
-        one = self.plan[which]
-        self.say(step, "running", "Preparing the weights of %s." % one["path"])
-        found = self.must_live()
-        self.state.add(event="prepared_by", pid=os.getpid())
-        began = time.monotonic()
-        placed = hotweights.place(self.run_folder, one["tensors"], one["stamps"])
-        try:
-            data, proven = hotweights.payload(
-                self.run_folder,
-                placed,
-                [found.get("boot_id"), found.get("pid"), found.get("start")],
-                self.plan["proof"],
-                procs.read_bytes(folders.path(self.folder, BUNDLE), 64 << 20) or b"",
-                hotkeys.environment(self.run_folder, int(found.get("pid") or 0)),
-            )
-            before = self.checksum("before " + which)
-            if before is None:
-                raise Failed("The server tells no checksums of its draft weights.")
-            self.before_sum = self.before_sum or before
-            if which == "new" and self.aborted():
-                raise Failed("Taken back before anything was sent.")
-            prepared = time.monotonic() - began
-            self.say(
-                step,
-                "running",
-                "Sending (the engine's own code has read it: %s)." % ("now" if proven else "before"),
-            )
-            took = self.exchange(data, placed)
-            after = self.checksum("after " + which)
-        finally:
-            if not progress(self.folder)["open"]:
-                hotweights.sweep(self.run_folder)
-        self.must_live()
-        if (
-            which == "new"
-            and after == before
-            and placed["sha256"] != hotweights.digest(self.plan["old"]["tensors"])
-        ):
-            raise Failed("The server took the weights, but their checksums are as before.")
-        facts = {"before": before, "after": after, "drafter": one["path"], "swap_s": took}
-        facts.update(prepare_s=round(prepared, 3), proven_now=proven, sha256=placed["sha256"])
-        journal.Journal(folders.path(self.run_folder, HISTORY), 64 << 20).add(
-            event="sent", which=which, hot=self.plan["id"], by=self.plan.get("by"), **facts
-        )
-        self.state.add(event="sent" if which == "new" else "restored", **facts)
-        self.serves_now(which, after)
-        self.say(
-            step, "done", "New weights in %.2f s (prepared in %.1f s before)." % (took, prepared), **facts
-        )
-
-    def exchange(self, data: bytes, placed: Dict[str, Any]) -> float:
-        """begin, update, end. Seconds from the first to the last answer."""
-        key, rules = self.key(), self.rules
-        began = time.monotonic()
-        self.state.add(event="opening")
-        try:
-            self.begin(key)
-            hotweights.there(placed)
-            answer = self.ask(rules.update(data, int(self.plan["ranks"]), bool(self.plan.get("flush")), key))
-            self.state.add(event="update", outcome=rules.outcome(answer), said=rules.said(answer))
-        finally:
-            # Whatever happened, also when it was refused: nothing stays open.
-            self.close()
-        if rules.outcome(answer) != "done":
-            raise Failed("The server did not take the weights: %s." % rules.said(answer))
-        return round(time.monotonic() - began, 3)
-
-    def begin(self, key: str) -> None:
-        """Open an update. One that others left open is ended first, once they had time to end it themselves."""
-        for attempt in range(BUSY_TRIES):
-            answer = self.ask(self.rules.begin(key))
-            if self.rules.outcome(answer) == "done":
-                return
-            if not self.rules.is_open(answer):
-                raise Failed("The server refused to open an update: %s." % self.rules.said(answer))
-            if attempt == BUSY_TRIES - 2:
-                self.say(self.step_name, "running", "An update that others left open is ended.")
-                self.ask(self.rules.end(key))
-            time.sleep(POLL_S)
-        raise Failed("Somebody else keeps an update open on this server.")
-
-    def close(self) -> None:
-        """End the update until the server says that none is open, or does not run any more."""
-        until = time.monotonic() + TRY_END_S
-        told = "nothing"
-        while time.monotonic() < until:
-            answer = self.ask(self.rules.end(self.key()))
-            told = self.rules.said(answer)
-            if self.rules.closed(answer):
-                self.state.add(event="closed", said=told)
-                return
-            if not self.record().get("alive"):
-                self.state.add(event="closed", said="the server does not run")
-                raise Failed("The server does not run any more.")
-            time.sleep(POLL_S)
-        raise Failed("An update may still be open: the server does not answer its end (%s)." % told)
-
-    def serves_now(self, which: str, checksum: Optional[str]) -> None:
-        """What everybody who follows the run is told, since the command line does not tell any longer."""
-        one = self.plan[which]
-        journal.Journal(folders.path(self.run_folder, folders.EVENTS), 1 << 62, sync=True).add(
-            event="hot_switched",
-            algorithm=self.plan.get("algorithm"),
-            drafter=one["path"],
-            full=one.get("full"),
-            by=self.plan.get("by"),
-            hot=self.plan["id"],
-            checksum=checksum,
-            stamps=one["stamps"],
-            back=which == "old",
-        )
+        self.say("before", "done", numbers(result), pulse=result)
 
     def passes(self, give_up: Callable[[], bool]) -> List[Dict[str, Any]]:
-        key = hotkeys.client(self.run_folder)
-        done: List[Dict[str, Any]] = []
-        while self.pulses.more(done, str(self.plan.get("algorithm") or "")):
-            answers = []
-            for request in self.pulses.requests(key):
-                if give_up():
-                    break
-                answers.append(httpask.ask(self.plan["http"], request, self.pulses.TIMEOUT_S))
-            done.append(self.pulses.read(answers))
-            if not done[-1]["ok"]:
-                break
-        return done
+        algorithm = str(self.plan.get("algorithm") or "")
+        return passes(self.pulses, self.plan["http"], algorithm, hotkeys.client(self.run_folder), give_up)
 
     def judge(self, said: Dict[str, Any]) -> str:
         new = self.plan["new"]["path"]
@@ -334,7 +121,7 @@ class Keeper:
                 hotweights.sweep(self.run_folder)
                 return self.end("failed", "Nothing was changed (checksums are as before): %s" % why, "old")
             self.state.add(event="back", why=why)
-            self.say("back", "running", "The old weights go in again: %s" % why)
+            self.say("back", "running", "The old weights go in again.")
             self.send("old", "back")
             last = progress(self.folder)
             after, wanted = self.checksum("now"), self.before_sum or last["checksum"]
@@ -370,12 +157,6 @@ def _first_line(failure: BaseException) -> str:
         type(failure).__name__
     ]
     return lines[0][:400]
-
-
-def _numbers(result: Dict[str, Any]) -> str:
-    speed, length = result.get("tok_s"), result.get("accept_length")
-    said = "%s tok/s, one stream" % ("-" if speed is None else "%.1f" % speed)
-    return said + ("" if length is None else ", accept length %.2f" % length) + "."
 
 
 def work(folder: str, plan: Dict[str, Any], lock: socket.socket) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import hotkeeper, hotkeys, hotweights, journal, kin, procs, runstore, switches, warm
+from specdash.host.remote import hotkeys, hotstate, hotweights, journal, kin, procs, runstore, switches, warm
 from specdash.host.remote.wire import CallError
 
 
@@ -101,7 +101,7 @@ def create(base: str, plan: Dict[str, Any], files: Dict[str, bytes]) -> Dict[str
     switching = switches.holder(base)
     if switching is not None:
         raise CallError("busy", "A switch by %s runs here." % switching.get("by"), "Wait for its end.")
-    if journal.load(folders.path(folder, hotkeeper.PLAN)) is None:
+    if journal.load(folders.path(folder, hotstate.PLAN)) is None:
         _living(run_folder, run)
         for one in listing(base, run):
             if one["open"] and not one["alive"]:
@@ -112,18 +112,18 @@ def create(base: str, plan: Dict[str, Any], files: Dict[str, bytes]) -> Dict[str
                 )
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for name, data in files.items():
-            if name not in (folders.PYZ, hotkeeper.BUNDLE):
+            if name not in (folders.PYZ, hotstate.BUNDLE):
                 raise CallError("bad_call", "%r is no file of a hot switch." % (name,), "")
             journal.put(folders.path(folder, name), data)
         saved = dict(plan, base=base, created_unix=round(time.time(), 3))
-        journal.save(folders.path(folder, hotkeeper.PLAN), saved)
+        journal.save(folders.path(folder, hotstate.PLAN), saved)
     return resume(base, run, ident)
 
 
 def resume(base: str, run: str, ident: str) -> Dict[str, Any]:
     """Start the keeper where none is and the change has not ended; wait until it is there."""
     folder = folder_of(base, run, ident)
-    if journal.load(folders.path(folder, hotkeeper.PLAN)) is None:
+    if journal.load(folders.path(folder, hotstate.PLAN)) is None:
         raise CallError("not_found", "There is no hot switch %s of run %s." % (ident, run), "")
     found = status(base, run, ident)
     if found["end"] is not None or found["alive"]:
@@ -144,8 +144,8 @@ def status(base: str, run: str, ident: str) -> Dict[str, Any]:
     """{id, plan, alive, open, steps, end, …} of one change of weights."""
     folder = folder_of(base, run, ident)
     busy = holder(runstore.folder_of(base, run))  # first: who holds it now may end while we read
-    said = hotkeeper.progress(folder)
-    plan = journal.load(folders.path(folder, hotkeeper.PLAN)) or {}
+    said = hotstate.progress(folder)
+    plan = journal.load(folders.path(folder, hotstate.PLAN)) or {}
     facts = {k: plan.get(k) for k in ("title", "by", "created_unix", "algorithm")}
     facts.update(new=(plan.get("new") or {}).get("path"), old=(plan.get("old") or {}).get("path"))
     return dict(
@@ -184,7 +184,7 @@ def _read(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     base, run, ident = _names(params)
     found = status(base, run, ident)
     records, position = journal.read(
-        folders.path(folder_of(base, run, ident), hotkeeper.STATE), params.get("position")
+        folders.path(folder_of(base, run, ident), hotstate.STATE), params.get("position")
     )
     return dict(found, records=records, position=position)
 
@@ -198,7 +198,7 @@ def _abort(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     found = status(base, run, ident)
     if found["end"] is not None:
         raise CallError("gone", "It has ended: %s" % found["end"].get("sentence"), "")
-    journal.put(folders.path(folder_of(base, run, ident), hotkeeper.ABORT), b"abort\n")
+    journal.put(folders.path(folder_of(base, run, ident), hotstate.ABORT), b"abort\n")
     return resume(base, run, ident)
 
 

@@ -13,26 +13,31 @@ SETTLE_S = 15.0
 """How long the proof waits for the driver to give memory back and for the port to close."""
 
 
-def prove(kin: Kin, port: Optional[int], gpu_before: Optional[List[Optional[float]]]) -> Dict[str, Any]:
+def prove(
+    kin: Kin, port: Optional[int], gpu_before: Optional[List[Optional[float]]], gpu_seen: bool = False
+) -> Dict[str, Any]:
     """{"proven", "sentence", "processes", "zombies", "port", "gpu", "took_s"}: waits SETTLE_S at most.
 
-    `gpu_before`: MiB in use per GPU before the run, None where not known (`gpuhold.verdict`).
+    `gpu_before`: MiB in use per GPU before the run, None where not known; `gpu_seen`: a pid of
+    the run was seen to hold some (`gpuhold.verdict`).
     """
     began = time.monotonic()
     while True:
-        proof = look(kin, port, gpu_before)
+        proof = look(kin, port, gpu_before, gpu_seen)
         if proof["proven"] or time.monotonic() - began > SETTLE_S:
             return dict(proof, took_s=round(time.monotonic() - began, 1))
         time.sleep(0.5)
 
 
-def look(kin: Kin, port_number: Optional[int], gpu_before: Optional[List[Optional[float]]]) -> Dict[str, Any]:
+def look(
+    kin: Kin, port_number: Optional[int], gpu_before: Optional[List[Optional[float]]], gpu_seen: bool = False
+) -> Dict[str, Any]:
     """What is left of a run at this moment; see `prove` for its shape."""
     members = kin.members(deep=True)
     left = [name(row) for row in living(members)]
     zombies = [name(row) for row in members if row["state"] == "Z" and row["ppid"] != os.getpid()]
     ever = {pid for pid, _ in kin.ever}
-    gpu = gpuhold.verdict(gpuhold.table(), ever, gpu_before)
+    gpu = gpuhold.verdict(gpuhold.table(), ever, gpu_before, gpu_seen)
     port: Dict[str, Any] = {"port": port_number, "free": True, "holders": []}
     if port_number:
         who = sockets.holder(port_number)

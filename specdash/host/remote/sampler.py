@@ -61,6 +61,8 @@ class Sampler:
         self.departed = {"read_bytes": 0, "rchar": 0, "cpu_ticks": 0}
         self.shape: Any = None
         self.tree_at = -1e9
+        self.gpu_seen = False
+        """A pid of the run was in the GPU table: the driver tells the numbers that we know."""
 
     def take(self, rows: List[Dict[str, Any]]) -> Dict[str, Any]:
         """One sample of the run's member `rows` (without the times, which the journal adds)."""
@@ -100,6 +102,7 @@ class Sampler:
             pass
         board = self.gpu.fresh()
         holds = gpuhold.held(board, {pid for pid, _ in now})
+        self.gpu_seen = self.gpu_seen or bool(holds["pids"])
         sample["gpu_mib"] = holds["mib"] if holds["known"] else None
         sample["gpu_level_mib"] = gpuhold.levels(board)
         if board and isinstance(board.get("gpus"), list):

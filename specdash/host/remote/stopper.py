@@ -36,6 +36,8 @@ class Stopper:
         """Does it serve, and does `number` close its door? Then a drain is to close it and to wait."""
         self.settled: Callable[[], bool] = lambda: True
         """Has the launcher's end been written down? The proof comes after it."""
+        self.gpu_seen: Callable[[], bool] = lambda: False
+        """Was a pid of the run ever in the GPU table?"""
         self.gpu_before: Optional[List[Optional[float]]] = None
         self.thread: Optional[threading.Thread] = None
         self.hurry = threading.Event()
@@ -83,7 +85,7 @@ class Stopper:
         """The proof alone, nothing signalled: for a run that ended without us. `proof` has it when not `active`."""
 
         def look() -> None:
-            self.proof = proofs.prove(self.kin, self.port, self.gpu_before)
+            self.proof = proofs.prove(self.kin, self.port, self.gpu_before, self.gpu_seen())
 
         self.thread = threading.Thread(target=look, daemon=True)
         self.thread.start()
@@ -146,7 +148,7 @@ class Stopper:
         until = time.monotonic() + 3.0
         while not self._root() and not self.settled() and time.monotonic() < until:
             time.sleep(0.05)
-        self.proof = self.told = proofs.prove(self.kin, self.port, self.gpu_before)
+        self.proof = self.told = proofs.prove(self.kin, self.port, self.gpu_before, self.gpu_seen())
         self.events.add(event="stopped", proof=self.proof)
 
     def _wait_idle(self, seconds: float, give_up: threading.Event) -> bool:

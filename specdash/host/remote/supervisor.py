@@ -136,6 +136,7 @@ class Supervisor:
         self.readiness = Readiness(self.folder, self.run, self.events)
         port = (self.run.get("http") or {}).get("port")
         self.stopper = Stopper(self.kin, self.boot, int(port) if port else None, self.events)
+        self.stopper.gpu_seen = lambda: self.sampler.gpu_seen
         self.stopper.work = self.readiness.work
         self.stopper.number = self._stop_signal
         self.stopper.serves = lambda: self.readiness.ready and self._closes_door()

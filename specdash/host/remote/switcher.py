@@ -10,38 +10,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import threading
 from typing import Any, Dict, Optional
 
 from specdash.host.remote import folder as folders
 from specdash.host.remote import journal, runstore
 from specdash.host.remote.switchstate import PLAN, lock_id, progress
-from specdash.host.remote.switchsteps import Aborted, StepFailed, Steps, numbers
+from specdash.host.remote.switchsteps import Aborted, StepFailed, Steps
 from specdash.host.remote.wire import CallError
+from specdash.host.remote.worker import numbers
 
 
 class Switcher(Steps):
-    def serve(self, lock: socket.socket) -> None:
-        """Answers who asks for the lock; in a thread of its own."""
-        while True:
-            try:
-                folders.answer(lock.accept()[0], self.command)
-            except OSError:
-                return
-
-    def command(self, question: Dict[str, Any], who: Dict[str, int]) -> Dict[str, Any]:
-        plan = self.plan
-        return {
-            "ok": True,
-            "id": plan["id"],
-            "by": plan.get("by"),
-            "since_unix": plan.get("created_unix"),
-            "title": plan.get("title"),
-            "step": self.step_name,
-            "pid": os.getpid(),
-        }
-
     def run(self) -> str:
         """To the end, from wherever state.jsonl says. Returns the word of the end."""
         said = progress(self.folder)
@@ -128,7 +108,7 @@ class Switcher(Steps):
         """A again, exactly as it was: command, environment, working directory, port."""
         if self.beside and self.a_untouched():
             return self.drop(why)
-        self.say("rollback", "running", "Going back to %s: %s" % (self.title(self.a), why))
+        self.say("rollback", "running", "Going back to %s." % self.title(self.a))
         self.stop(self.b, "rollback_stop", 0, abortable=False)
         self.launch(self.restore, "rollback_launch")
         self.ready(self.restore, "rollback_ready", back_on_abort=False)

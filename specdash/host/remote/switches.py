@@ -12,6 +12,9 @@ from specdash.host.remote import journal, procs, runstore, switchstate, warm
 from specdash.host.remote.kin import MARK
 from specdash.host.remote.wire import CallError
 
+KEEP = 200
+"""Switches that a host remembers, as many as runs."""
+
 
 def folder_of(base: str, ident: str) -> str:
     if not runstore.NAME.match(ident):
@@ -52,13 +55,15 @@ def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str
             _prepare_way_back(base, a, str(plan["restore"]), files["supervisor.pyz"])
             journal.put(folders.path(folder, folders.PYZ), files["supervisor.pyz"])
             journal.save(
-                folders.path(folder, switchstate.PLAN), dict(plan, base=base, created_unix=round(time.time(), 3))
+                folders.path(folder, switchstate.PLAN),
+                dict(plan, base=base, created_unix=round(time.time(), 3)),
             )
         except (CallError, OSError):
             for name in (str(run.get("id")), str(plan["restore"])):
                 shutil.rmtree(runstore.folder_of(base, name), ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        prune(base, KEEP)
     return resume(base, str(plan["id"]))
 
 
@@ -168,6 +173,16 @@ def listing(base: str, limit: int = 20) -> List[Dict[str, Any]]:
     found = [status(base, name) for name in names if runstore.NAME.match(name)]
     found.sort(key=lambda one: float(one["plan"].get("created_unix") or 0), reverse=True)
     return found[:limit]
+
+
+def prune(base: str, keep: int) -> List[str]:
+    """Remove the oldest switches that have ended, beyond the newest `keep`. Never one that has no end yet. Ids."""
+    gone = []
+    for one in listing(base, 1 << 30)[keep:]:
+        if one["end"] is not None and not one["alive"]:
+            shutil.rmtree(str(one["folder"]), ignore_errors=True)
+            gone.append(str(one["id"]))
+    return gone
 
 
 def tell(base: str, ident: str, name: str, word: str) -> Dict[str, Any]:

@@ -11,9 +11,10 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
-from specdash.host.remote import httpask, journal, procs, runstore, warm
+from specdash.host.remote import journal, procs, runstore, warm
 from specdash.host.remote.switchstate import ABORT, ANSWER, STATE, TITLES
 from specdash.host.remote.wire import CallError
+from specdash.host.remote.worker import Worker, numbers, passes
 
 POLL_S = 0.3
 
@@ -26,28 +27,16 @@ class StepFailed(Exception):
     """`sentence` says why; the switch goes back (or ends, when it is going back already)."""
 
 
-class Steps:
+class Steps(Worker):
+    titles = TITLES
+
     def __init__(self, folder: str, plan: Dict[str, Any]) -> None:
-        self.folder = folder
-        self.plan = plan
+        super().__init__(folder, plan, STATE)
         self.base = str(plan["base"])
         self.a, self.b, self.restore = str(plan["a"]), str(plan["b"]), str(plan["restore"])
         self.rules: Any = importlib.import_module(str(plan["pulse_rules"]))
-        self.state = journal.Journal(folders.path(folder, STATE), 64 << 20, sync=True)
-        self.step_name = ""
         self.beside = bool(plan.get("side_by_side"))
         """B is launched and judged first, A is stopped last."""
-
-    def say(self, step: str, status: str, sentence: str, **more: Any) -> None:
-        if step not in TITLES:
-            raise ValueError("no step of a switch: %r" % (step,))
-        self.step_name = step
-        self.state.add(event="step", step=step, status=status, sentence=sentence, **more)
-
-    def told(self, name: str) -> Optional[str]:
-        """An operator's word, kept as a file so that it outlives the one who was told: "abort", "answer"."""
-        raw = procs.read_bytes(folders.path(self.folder, name), 4096)
-        return None if raw is None else raw.decode("utf-8", "replace").strip()
 
     def record(self, run_id: str) -> Optional[Dict[str, Any]]:
         return runstore.record(runstore.folder_of(self.base, run_id))
@@ -216,17 +205,7 @@ class Steps:
             .decode("utf-8", "replace")
             .strip()
         )
-        done: List[Dict[str, Any]] = []
-        while self.rules.more(done, str(found.get("algorithm") or "")):
-            answers = []
-            for request in self.rules.requests(auth):
-                if give_up():
-                    break
-                answers.append(httpask.ask(found["http"], request, self.rules.TIMEOUT_S))
-            done.append(self.rules.read(answers))
-            if not done[-1]["ok"]:
-                break
-        return done
+        return passes(self.rules, found["http"], str(found.get("algorithm") or ""), auth, give_up)
 
     def pulse(self, run_id: str, step: str, before: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         found = self.record(run_id) or {}
@@ -283,9 +262,3 @@ class Steps:
             time.sleep(POLL_S)
         self.must_live(self.record(self.b) or {}, "within its first minutes")
         self.say("watch", "done", "It lives.")
-
-
-def numbers(result: Dict[str, Any]) -> str:
-    speed, length = result.get("tok_s"), result.get("accept_length")
-    said = "%s tok/s, one stream" % ("-" if speed is None else "%.1f" % speed)
-    return said + ("" if length is None else ", accept length %.2f" % length) + "."
