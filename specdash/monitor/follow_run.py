@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from specdash.errors import HttpError, RemoteError
-from specdash.host.link import HttpRequest, Link, TailPosition
+from specdash.host.link import HttpRequest, Link, TailChunk, TailPosition
 from specdash.monitor import memory, polls
 from specdash.monitor.events import (
     Body,
@@ -34,6 +34,10 @@ PULSE = "pulse.json"
 """In a run's folder: the last pulse, as `control.pulse.measure` returns it."""
 PULSE_EVERY_S = 15.0
 MOST_PULSE = 1 << 18
+MOST_BUSY_S = 0.008
+"""CPU seconds that one piece of log may cost before the loop looks at anything else."""
+LEAST_PIECE, MOST_PIECE = 16 << 10, 256 << 10
+TURNS = 3
 
 Emit = Callable[[Event], None]
 See = Callable[[str], ServerState | None]
@@ -54,6 +58,7 @@ class RunFollower:
         self._read_once = asyncio.Event()
         self.log_done = asyncio.Event()
         """Set once the reader has caught up with the file."""
+        self._piece = MOST_PIECE
         self._plan = polls.Plan()
         self._secret: str | None = None
         self._last_pulse = b""
@@ -138,13 +143,32 @@ class RunFollower:
             self._tail = TailPosition(
                 chunk.offset + len(chunk.data), chunk.device, chunk.inode, chunk.generation
             )
-            size = self._base + chunk.size
-            self.emit(LogRead(offset, chunk.data, size, chunk.generation), "log")
+            await self._tell(chunk, offset)
             if chunk.offset + len(chunk.data) >= chunk.size:
                 self.log_done.set()
             else:
                 self.log_done.clear()
-            await asyncio.sleep(0)  # a fast log must not starve the samples
+
+    async def _tell(self, chunk: TailChunk, offset: int) -> None:
+        """A chunk as events, in pieces that each keep the loop busy for some milliseconds at most.
+
+        Between them the loop turns a few times: a key goes through several hands until it is painted.
+        """
+        size, data, at = self._base + chunk.size, chunk.data, 0
+        while True:
+            piece = data[at : at + self._piece]
+            began = time.thread_time()
+            self.emit(LogRead(offset + at, piece, size, chunk.generation), "log")
+            took = time.thread_time() - began
+            at += len(piece)
+            if took > MOST_BUSY_S:
+                self._piece = max(self._piece // 2, LEAST_PIECE)
+            elif took < MOST_BUSY_S / 3:
+                self._piece = min(self._piece * 2, MOST_PIECE)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if at >= len(data):
+                return
 
     async def _pulse(self, link: Link) -> None:
         """The last pulse of the run, whoever took it."""
