@@ -18,9 +18,11 @@ async def open_link(host: Host, *, ask: AskHostKey | None = None, timeout_s: flo
 
         return await open_local(host, timeout_s)
     warm_up()
+    from specdash.host.gate import turn
     from specdash.host.ssh import open_ssh
 
-    return await open_ssh(host, ask=ask, timeout_s=timeout_s)
+    async with turn():
+        return await open_ssh(host, ask=ask, timeout_s=timeout_s)
 
 
 def warm_up() -> None:

@@ -25,6 +25,7 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("hosts", nargs="*", metavar="HOST", help="host or group; default: all configured")
+    parser.add_argument("--all", action="store_true", help="every configured host (as without HOST)")
     parser.add_argument(
         "--watch", nargs="?", const=2.0, type=float, metavar="S", help="again every S seconds (2)"
     )
@@ -39,7 +40,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.monitor import snapshot
     from specdash.verbs.watching import make_hub, settled, unreached
 
-    async with make_hub(context, args.hosts) as hub:
+    async with make_hub(context, [] if args.all else args.hosts) as hub:
         await hub.until(settled, args.timeout)
         hub.settle()
         while True:
