@@ -1,6 +1,6 @@
 """A big log followed over a real sshd on loopback, whole chain: is everything still live meanwhile?
 
-    python benchmarks/log_gigabyte.py [--mb 1000] [--rate 45] [--kind "decode lines"] [--screen]
+    python benchmarks/log_gigabyte.py [--mb 1000] [--rate 45] [--kind "decode lines"] [--screen | --attach]
 
 A run is launched through specdash on the sshd's host; its "engine" writes the log of a busy server (`log_lines`) at
 `--rate` MB/s (0: as fast as the disk takes it). specdash follows it in a process of its own, with a simulated
@@ -105,17 +105,22 @@ class Watch:
 
     async def follow(self) -> None:
         loop_busy = asyncio.create_task(self.beat())
-        while len(self.late) < 2 or not any(server.story.ready_seen for server in self.servers()):  # noqa: ASYNC110
+        attach = (self.folder / "done").exists()
+        while len(self.late) < 2 or not any(s.story.ready_seen for s in self.servers()):
             await asyncio.sleep(0.05)
+            if attach and any(s.log.read for s in self.servers()):
+                break
         self.late.clear()
         self.pauses.clear()
-        cpu = time.process_time()
+        cpu, began = time.process_time(), time.monotonic()
         (self.folder / "go").touch()
         done: dict[str, float] = {}
         while not done or self.servers()[0].log.read < done["size"]:
             await asyncio.sleep(0.02)
             if not done and (self.folder / "done").exists():
                 done = json.loads((self.folder / "done").read_text())
+        if attach:
+            done = {**done, "began": began, "at": time.monotonic()}
         now = time.monotonic()
         loop_busy.cancel()
         server = self.servers()[0]
@@ -200,6 +205,9 @@ async def launch(host: Any, folder: Path, options: argparse.Namespace) -> None:
             if event.final == "failed":
                 raise SystemExit(event.sentence)
     until(folder / "up", 60)
+    if options.attach:
+        (folder / "go").touch()
+        until(folder / "done", 600)
 
 
 def until(path: Path, seconds: float) -> None:
@@ -315,6 +323,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=45.0)
     parser.add_argument("--kind", default="busy server")
     parser.add_argument("--screen", action="store_true")
+    parser.add_argument("--attach", action="store_true", help="the log is there before specdash comes")
     parser.add_argument("--role", default="", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", help=argparse.SUPPRESS)
