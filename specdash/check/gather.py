@@ -18,8 +18,9 @@ from specdash.check.targets import Target
 from specdash.config.thresholds import CheckSettings
 from specdash.errors import RemoteError
 from specdash.host.link import Link
-from specdash.monitor import foreign, memory
+from specdash.monitor import bases, foreign, memory
 from specdash.monitor.events import (
+    BaseMeasured,
     Body,
     Event,
     GpusSampled,
@@ -40,6 +41,7 @@ from specdash.sglang import servers
 
 SAMPLES_TAIL = 64 * 1024
 EVENTS_TAIL = 256 * 1024
+BASE_LOG_TAIL = 1 << 20
 MOST_LIVE = 16
 LOOKS = 4
 MOST_WINDOWS = 3
@@ -75,6 +77,7 @@ class Gatherer:
         """Who serves the target's port, where it is no run of ours."""
         self.unanswered: dict[str, str] = {}
         """Run → in one word, why its port gave no answer."""
+        self._records: tuple[Mapping[str, Any], ...] = ()
         self._logs = RunLogs(self, marks or Marks(None))
 
     @property
@@ -105,7 +108,7 @@ class Gatherer:
         runs = [run for run, server in self.host.servers.items() if self.looked_at(server)][:MOST_LIVE]
         asker = Asker(self, link)
         await asyncio.gather(self._leftovers(link), *(self._run(link, asker, run) for run in runs))
-        await self._watch(link, asker, runs)
+        await asyncio.gather(self._bases(link, runs), self._watch(link, asker, runs))
         await self._end(link, asker, runs)
 
     async def straight(self) -> None:
@@ -192,10 +195,24 @@ class Gatherer:
         except RemoteError as problem:
             self._incomplete("runs", problem)
             return
-        records = rows(listed.get("runs"))
+        records = self._records = rows(listed.get("runs"))
         live = [record for record in records if lives(record)]
         # Of the ended runs only the newest can matter: it may have crashed just now.
         self.emit(RunsListed(tuple(live) if live else records[:1]))
+
+    async def _bases(self, link: Link, runs: list[str]) -> None:
+        """What the newest base run of a target decoded, where a drafter works on that target now: for break-even."""
+        if not any(self.moves(run) for run in runs):
+            return
+        listed = Event(time.monotonic(), self.name, RunsListed(self._records))
+        every = reduce(start([(self.name, "")]), listed).hosts[self.name].servers.values()
+        for server in bases.wanted(every):
+            _, data = await self.tail(link, server.run.log_path, BASE_LOG_TAIL)
+            found = await asyncio.to_thread(bases.of_log, self.name, server, data)
+            for record in found:
+                self.emit(BaseMeasured(record))
+            if found:
+                return
 
     def looked_at(self, server: ServerState) -> bool:
         target = self.target

@@ -15,6 +15,19 @@ BOOT = "b" * 8
 FOLDER = "/runs/r1"
 
 
+def decode_lines(tok_s: float, accept: float = 0.0, seconds: int = 40) -> str:
+    """A log that ends now: one request decodes, a line a second."""
+    lines = []
+    for ago in range(seconds, -1, -1):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago))
+        spec = f"accept len: {accept:.2f}, accept rate: 0.30, " if accept else ""
+        lines.append(
+            f"[{at} TP0] Decode batch. #running-req: 1, #token: 100, token usage: 0.01, {spec}cuda graph: True, "
+            f"gen throughput (token/s): {tok_s:.2f}, #queue-req: 0\n"
+        )
+    return "".join(lines)
+
+
 class FakeHost:
     """`facts`: the row's `host` table: gpus, gpu_problem, category, sample, runs, files, processes, holder."""
 
@@ -105,6 +118,9 @@ class FakeHost:
             else []
         )
         found = {"events.jsonl": ready, **self.facts.get("files", {})}.get(name)
+        told = self.facts.get("decode" if path.startswith(FOLDER) else "base_decode")
+        if told and name == "server.log":
+            found = decode_lines(**told)
         if found is None:
             raise RemoteError("not_found", f"could not read {path}: there is no such file")
         if isinstance(found, list):
