@@ -150,9 +150,7 @@ def kind_of(data: bytes) -> str:
     head = data[:4096].lstrip()
     if re.match(rb"(?:# (?:HELP|TYPE) |sglang[:_][a-z_]+[ {])", head):
         return "metrics"
-    if head[:1] == b"{" and re.search(
-        rb'"(?:internal_states|max_total_num_tokens|server_args)"\s*:', data[:200000]
-    ):
+    if re.match(rb"\[?\s*\{", head) and _of_server(data[:200000]):
         return "server_info" if not re.match(rb'\{"(?:message|asctime|level|time|log)"', head) else "log"
     if (
         b"\n" in head
@@ -161,6 +159,17 @@ def kind_of(data: bytes) -> str:
     ):
         return "nvidia_smi"
     return "log"
+
+
+def _of_server(text: bytes) -> bool:
+    """The JSON of a server: its info in any version (0.4.1 has its arguments alone), `/v1/loads`, `/get_load`."""
+    if re.search(rb'"(?:internal_states|max_total_num_tokens|server_args|last_gen_throughput)"\s*:', text):
+        return True
+    if re.search(rb'"loads"\s*:\s*\[\s*\{[^}]*"num_running_reqs"\s*:', text):
+        return True
+    if re.match(rb'\s*\[\s*\{[^}]*"num_reqs"\s*:', text):
+        return True
+    return b'"model_path":' in text and b'"tp_size":' in text
 
 
 def as_json(found: Explanation) -> Dict[str, Any]:

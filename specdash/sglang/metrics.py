@@ -112,6 +112,8 @@ def read(body: bytes, status: Optional[int] = 200, wanted: Iterable[str] = WANTE
             value = float(number)
         except ValueError:
             continue
+        if b"_" in number:  # Python's own spelling of numbers
+            continue
         if not 0.0 <= value <= MOST:
             continue
         labels = spelled.get(raw)

@@ -79,10 +79,9 @@ def _text(value: Any) -> str:
 
 def _internal(data: Mapping[str, Any]) -> List[Mapping[str, Any]]:
     """One entry per DP rank. 0.4.3 merges rank 0 into the top; a PD router nests under "decode"."""
-    for key in ("decode",):
-        nested = data.get(key)
-        if isinstance(nested, list) and nested and isinstance(nested[0], dict):
-            return _internal(nested[0])
+    nested = data.get("decode")
+    if isinstance(nested, list) and nested and isinstance(nested[0], dict):
+        return _internal(nested[0])
     states = data.get("internal_states")
     if isinstance(states, list):
         return [state for state in states if isinstance(state, dict)]
@@ -93,6 +92,9 @@ def _internal(data: Mapping[str, Any]) -> List[Mapping[str, Any]]:
 
 def read(data: Mapping[str, Any]) -> Info:
     """What a server_info object (already decoded by `load_json`) tells, in any version."""
+    nested = data.get("decode")
+    if isinstance(nested, list) and nested and isinstance(nested[0], dict) and "model_path" not in data:
+        return read(nested[0])  # a PD router nests the info of its servers
     ranks: List[RankLoad] = []
     for index, state in enumerate(_internal(data)):
         cap = _int(state.get("effective_max_running_requests_per_dp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +14,7 @@ from specdash.monitor.events import HttpSeen, LogRead, Tick
 from specdash.monitor.hindsight import Hindsight
 from specdash.monitor.rates import Point, push, rate
 from specdash.monitor.state import Numbers
-from specdash.sglang import acceptance
+from specdash.sglang import acceptance, explain, metrics, server_info
 
 RANKS = 4
 
@@ -171,3 +172,36 @@ def test_what_is_not_known_of_both_is_not_the_same() -> None:
     now = breakeven.Now(True, "t", "h", None, 1.0, 2.0, 150.0)
     found = breakeven.judge(now, [breakeven.Base("t", "h", None, 1.0, 100.0)])
     assert found.verdict == "unknown" and "tp of this server is not known" in found.sentence
+
+
+ARGS: dict[str, Any] = {"model_path": "m", "tp_size": 2, "speculative_algorithm": "EAGLE", "version": "0.4.1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (ARGS, "server_info"),
+        ({**ARGS, "last_gen_throughput": 5.0}, "server_info"),
+        ({"decode": [{**ARGS, "internal_states": []}], "prefill": []}, "server_info"),
+        ({"version": "0.5.9", "loads": [{"dp_rank": 0, "num_running_reqs": 2}]}, "server_info"),
+        ([{"dp_rank": 0, "num_reqs": 5, "num_waiting_reqs": 2}], "server_info"),
+        ({"message": "server_args model_path tp_size", "level": "INFO"}, "log"),
+        ({"runs": [{"tp": 1, "tok_s": 5.0}]}, "log"),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_of_a_server_is_known_in_every_version(body: Any, kind: str, indent: int | None) -> None:
+    assert explain.kind_of(json.dumps(body, indent=indent).encode()) == kind
+
+
+def test_a_log_that_begins_with_its_time_is_a_log() -> None:
+    assert explain.kind_of(b'[2026-01-02 03:04:05] server_args={"model_path": "m", "tp_size": 2}\n') == "log"
+
+
+def test_the_info_behind_a_router_is_that_of_its_server() -> None:
+    info = server_info.read({"decode": [{**ARGS, "internal_states": [{"last_gen_throughput": 9.0}]}]})
+    assert (info.version, info.model, info.tp, info.ranks[0].tok_s) == ("0.4.1", "m", 2, 9.0)
+
+
+def test_a_number_in_pythons_own_spelling_is_none() -> None:
+    assert metrics.total(metrics.read(b"sglang:token_usage 1_0\n"), "token_usage") is None
