@@ -125,7 +125,7 @@ def _save(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     if isinstance(old, dict) and old.get("driver") not in ("", driver):
         same_boot = old.get("boot_id") == procs.boot_id()
         quiet = now - float(old.get("beat_boot_s") or 0.0) if same_boot else 1e9
-        if quiet < float(params.get("stale_s") or 30.0):
+        if quiet < float(params.get("stale_s", 30.0)):
             raise CallError(
                 "busy",
                 "This switch is driven by %s (heard %.0f s ago)." % (old.get("driver"), quiet),
