@@ -48,7 +48,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import launch
     from specdash.control.preflight import preflight
     from specdash.control.profiles import resolve
-    from specdash.verbs import many
+    from specdash.verbs import many, progress
     from specdash.verbs.context import plan_json, plan_lines
     from specdash.verbs.follow import follow
 
@@ -69,10 +69,10 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
                 context.print(*plan_lines(plan))
             return Exit.REFUSED if plan.blocked else Exit.OK
         await context.confirm(replace(plan, checks=_unblocked(plan)) if args.force else plan)
+        run_id = str(plan.spec["run_id"])
         events = launch.run(link, plan, wait=args.wait, force=args.force)
-        return await follow(
-            context, plan, _with_cause(link, events, str(plan.spec["run_id"])), {"run": plan.spec["run_id"]}
-        )
+        events = progress.shown(context, link, run_id, _with_cause(link, events, run_id))
+        return await follow(context, plan, events, {"run": run_id})
     finally:
         await link.close()
 
