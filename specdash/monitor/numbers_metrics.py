@@ -154,8 +154,8 @@ def gauges(out: Numbers, m: Memory, at: float) -> Numbers:
 
     hits = m.gauges.get("cache_hit_rate", {})
     hit = next(iter(hits.values())) if len(hits) == 1 else None
-    if not hit and not m.realtime:
-        hit = None  # before 0.5.8 each decode log line writes 0 over it: not told
+    if hit is not None and (hit > 1.0 or (hit == 0.0 and not m.realtime)):
+        hit = None  # no share; and before 0.5.8 each decode log line writes 0 over it: not told
     usage = max(m.gauges.get("token_usage", {}).values(), default=None)
     return replace(
         out,

@@ -130,6 +130,15 @@ def _log_says(server: ServerState) -> str:
     return said
 
 
+RESTED_S = 60.0
+"""Nothing decoded for so long ends a time below the line: nobody knows where it was meanwhile."""
+
+
+def _decoded(told: Numbers, now: float) -> bool:
+    last = next((at for at, value in reversed(told.decode_history) if value), None)
+    return last is not None and now - last <= RESTED_S
+
+
 def pays(host: HostState, server: ServerState, m: Memory, now: float) -> BreakEven:
     """By the one source of the live numbers: values of two sources are never put into one sum."""
     told = server.numbers
@@ -152,6 +161,6 @@ def pays(host: HostState, server: ServerState, m: Memory, now: float) -> BreakEv
     below = server.breakeven.below_since
     if judged.verdict == "does_not_pay":
         below = now if below is None else below
-    elif judged.verdict == "pays":
+    elif judged.verdict == "pays" or not _decoded(told, now):
         below = None
     return replace(judged, below_since=below)

@@ -220,6 +220,19 @@ def test_break_even_by_metrics_alone() -> None:
     assert "below-break-even" in {a.key for a in server.alarms}
 
 
+def test_minutes_of_idleness_are_not_minutes_below_the_line() -> None:
+    watch = Watch(algorithm="EAGLE3")
+    watch(0.0, BaseMeasured({"target": "t", "host": "h", "tp": 1, "running": 2.0, "tok_s": 200.0}))
+    done = 0.0
+    for at in range(400):
+        busy = at < 40 or at >= 350
+        done += 150.0 if busy else 0.0
+        pages = {"num_running_reqs": 2 if busy else 0, "spec_accept_length": 1.5}
+        server = watch.page(at, realtime_tokens_total=tokens(done), **pages)
+        assert "below-break-even" not in {a.key for a in server.alarms}, at
+    assert server.breakeven.verdict == "does_not_pay"
+
+
 def test_a_base_server_is_measured_by_metrics_and_a_mixed_load_is_not() -> None:
     watch = Watch()
     for at in range(40):
