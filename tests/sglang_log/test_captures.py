@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from datetime import datetime
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.sglang_log.logkit import captures, cut, exit_codes, line_by_line, tol
 TARGET = ["starting", "init_distributed", "loading_weights/target", "kv_alloc/target"]
 DRAFTED = [*TARGET[:3], "loading_weights/draft", "kv_alloc/target", "kv_alloc/draft"]
 UP = ["starting_http_or_warmup", "ready", "serving"]
+THOROUGHLY = ("0.5.15.post1-h200/misfit", "0.5.23-cpu/eagle3")
 GRAPHS = ["graph_capture/prefill", "graph_capture/target"]
 
 ENDINGS = {
@@ -98,16 +101,47 @@ def test_any_cutting_gives_the_same_story(name: str) -> None:
         assert cut(data, [dice.choice((61, 997, 4096, 65536)) for _ in range(50)]) == whole
 
 
-@pytest.mark.parametrize("name", ["0.5.15.post1-h200/misfit", "0.5.23-cpu/eagle3"])
+@pytest.mark.parametrize("name", sorted(ENDINGS))
 def test_a_prefix_is_what_the_whole_was_at_that_byte(name: str) -> None:
     data = captures()[name]
     dice = random.Random(7)
-    stops = sorted(dice.sample(range(len(data)), 60))
+    stops = sorted(dice.sample(range(len(data)), 60 if name in THOROUGHLY else 6))
     story, start = Story(), 0
     for stop in stops:
         story = feed(story, data[start:stop])
         start = stop
         assert story == feed(Story(), data[:stop])
+
+
+BEGINS = {
+    # phase: (what its first line says, the which of these lines)
+    "init_distributed": (r"Init (?:torch distributed|parallel) begin", 0),
+    "loading_weights/target": (r"Load weight begin", 0),
+    "loading_weights/draft": (r"Load weight begin", 1),
+    "kv_alloc/target": (r"Load weight end", -1),
+    "kv_alloc/draft": (r"KV Cache is allocated|KV Cache skipped|Memory pool end", -2),
+    "graph_capture/prefill": (r"Capture target prefill", 0),
+    "graph_capture/target": (r"Capture target (?:verify|decode)", 0),
+    "graph_capture/draft": (r"Capture draft", 0),
+    "starting_http_or_warmup": (r"max_total_num_tokens=", 0),
+    "ready": (r"fired up and ready", 0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ENDINGS))
+def test_a_phase_begins_when_its_first_line_says(name: str) -> None:
+    """By a search of the text that knows nothing of rules: one rank wrote these logs."""
+    rows = re.findall(
+        r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^]\n]*\] (.*)", captures()[name].decode("utf-8", "replace")
+    )
+    checked = 0
+    for phase in told(captures()[name]).phases:
+        mark, which = BEGINS.get(f"{phase.name}/{phase.sub}".rstrip("/"), ("", 0))
+        if mark:
+            times = [time for time, text in rows if re.match(mark, text.removeprefix("The server is "))]
+            assert phase.began == datetime.fromisoformat(times[which] + "+00:00").timestamp(), phase
+            checked += 1
+    assert checked >= len(set(ENDINGS[name][0]) & set(BEGINS))
 
 
 def test_numbers_of_a_real_load() -> None:

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdash.sglang.causes import first_cause
+from specdash.sglang.decode import ZERO
 from specdash.sglang.explain import as_json, as_text, conclude, kind_of
 from specdash.sglang.lines import MAX_PIECE, visible
 from specdash.sglang.story import Story, feed, finish
 from specdash.sglang.storytypes import KEEP_DECODES, KEEP_EVIDENCE, KEEP_HISTORY, KEEP_NOTES
-from tests.sglang_log.logkit import line_by_line
+from tests.sglang_log.logkit import captures, line_by_line
 from tests.support.examples import examples
 
 PIECES = [
@@ -76,7 +77,12 @@ PIECES = [
     b"[2026-05-04 09:13:10",
 ]
 ENDS = [b"\n", b"\n", b"\n", b"\r", b"\r\n", b""]
-logs = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(ENDS)), max_size=40).map(
+SHAPES = {
+    line.translate(ZERO): line for log in captures().values() for line in log.split(b"\n") if len(line) < 3000
+}
+"""One line of every shape that the captured logs hold."""
+anything = st.one_of(st.sampled_from(PIECES), st.sampled_from(list(SHAPES.values())))
+logs = st.lists(st.tuples(anything, st.sampled_from(ENDS)), max_size=40).map(
     lambda rows: b"".join(a + b for a, b in rows)
 )
 sizes = st.lists(st.integers(1, 200), min_size=1, max_size=12)
