@@ -205,8 +205,9 @@ def story(terminal: Terminal) -> None:
     terminal.until(r"search the log", 20)
     terminal.type("Decode batch")
     terminal.press("Enter")
-    terminal.until(r"\d+ of \d|\d+ match|\d+/\d+", 30, "the count of matches")
+    terminal.until(r"/Decode batch/ [\d,]+ of \d", 30, "the count of matches")
     terminal.press("N")
+    terminal.until(r"paused.*/Decode batch/ [\d,]+ of \d", 30, "the match before it")
     terminal.keep("searched")
     terminal.press("Escape")
     # Waited for also because a key right after Esc is Alt with that key, to any terminal.

@@ -95,5 +95,6 @@ class Acting:
     def _may(self, name: str) -> bool:
         why = self.why_not(BY_ID[name])
         if why:
-            self.app.tell(f"{BY_ID[name].title.capitalize()}: {why}", "warning")
+            # Kept on the page of messages, but it is no trouble that waits to be read.
+            self.app.tell(f"{BY_ID[name].title.capitalize()}: {why}")
         return not why

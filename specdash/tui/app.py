@@ -6,8 +6,6 @@ newest state and gives it to the panels, each of which repaints only the rows th
 
 from __future__ import annotations
 
-import codecs
-import locale
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -30,6 +28,7 @@ from specdash.tui.alerts import Hook
 from specdash.tui.doing import Doing
 from specdash.tui.footer import Keys
 from specdash.tui.kept import Kept
+from specdash.tui.lay import lay_out, show_log
 from specdash.tui.logview import LogView
 from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.notices import Notices
@@ -37,14 +36,15 @@ from specdash.tui.paint import styles_for
 from specdash.tui.panels import Panel, Row
 from specdash.tui.ports import HubLike, Operator, ProfileRow
 from specdash.tui.side import Side
-from specdash.tui.views.doing import doing_rows, height_of, shown_action
-from specdash.tui.views.gpus import board_rows, wanted_height
+from specdash.tui.terminal import ascii_only
+from specdash.tui.views.doing import doing_rows, shown_action
+from specdash.tui.views.gpus import board_rows
 from specdash.tui.views.header import header_row
-from specdash.tui.views.link import is_living, link_age, newest_server
+from specdash.tui.views.link import is_living, newest_server
 from specdash.tui.views.server import server_rows
 from specdash.tui.views.side import host_items, profile_items
 from specdash.tui.views.story import cause_of
-from specdash.tui.words import age_note, one_line
+from specdash.tui.words import one_line
 
 UPDATE_S = 0.25
 """Nothing that arrives is drawn more often than this; keys are answered at once."""
@@ -99,8 +99,8 @@ class SpecdashApp(App[int]):
         self.kept = Kept(kept)
         self._wanted_theme = theme or self.kept.word("theme")
         self._dirty = True
-        self._shown_log: tuple[str, str] = ("", "")
-        self._log_size = (-1, 0)
+        self.shown_log: tuple[str, str] = ("", "")
+        self.log_size = (-1, 0)
         self._wall_clock = wall_clock
         self._asking: str = ""
         self.bell_on = bell
@@ -198,7 +198,7 @@ class SpecdashApp(App[int]):
             self.notices.take(self.fleet)
             self._choose_defaults()
             self._show()
-        self._show_log(log)
+        show_log(self, log)
         self.doing.tick()
 
     def _choose_defaults(self) -> None:
@@ -230,61 +230,10 @@ class SpecdashApp(App[int]):
         width = max(10, main.query_one("#side").size.width - 2)
         hosts.show_items(host_items(self.fleet, width))
         profiles.show_items(profile_items(self.fleet, self.profile_rows, width))
-        self._lay_out()
+        lay_out(self)
         for panel in main.query(Panel):
             panel.update()
         main.query_one(Keys).update()
-
-    def _lay_out(self) -> None:
-        """Heights of the panels, from the room there is. The log gets what is left, a third at least."""
-        main = self.screen_stack[0]
-        height = self.size.height - 2
-        width = main.query_one("#main").size.width or self.size.width
-        gpus = main.query_one("#gpus")
-        server = main.query_one("#server")
-        doing = main.query_one("#doing")
-        wanted = wanted_height(self.host, width, self.size.height)
-        action = self.action_shown
-        doing.set_class(action is None, "none")
-        steps = height_of(action, self._told_above(action))
-        if doing.styles.height is None or doing.styles.height.value != steps:
-            doing.styles.height = max(1, steps)
-        left = height - wanted - steps
-        share = max(7, left // 2 if left < 40 else round(left * 0.55))
-        if left - share < 5:
-            share = max(4, left - 5)
-        hosts = main.query_one("#hosts", Side)
-        listed = min(len(hosts.items) + 1, max(4, height - min(8, len(self.profile_rows) + 2)))
-        for widget, rows in ((gpus, wanted), (server, share), (hosts, listed)):
-            if widget.styles.height is None or widget.styles.height.value != rows:
-                widget.styles.height = rows
-
-    def _show_log(self, log: LogView) -> None:
-        place = (self.host_name, self.run_id)
-        if place != self._shown_log:
-            self._shown_log = place
-            if self.run_id:
-                self.hub.want(*place)
-            log.set_source(self.hub.log(*place) if self.run_id else None)
-            self._log_size = (-1, 0)
-        elif log.table.source.line_count == 0 and self.run_id and type(log.table.source).__name__ == "Empty":
-            source = self.hub.log(*place)
-            if source is not None:
-                log.set_source(source)
-        count = log.table.source.line_count
-        server = self.server
-        log.missing = one_line(server.log.missing) if server else ""
-        note = age_note(link_age(self.host, self.fleet.now)) if self.host else ""
-        if note != log.stale_note:
-            log.stale_note = note
-            log.refresh()
-        log.bytes_behind = server.log.behind if server else 0
-        size = (count, getattr(log.table.source, "size", 0))
-        if size != self._log_size:
-            self._log_size = size
-            log.grown()
-        if log.table.behind or (log.finder.pattern is not None and log.finder.scanned < log.table.count):
-            log.idle()
 
     def on_resize(self) -> None:
         self._dirty = True
@@ -315,9 +264,9 @@ class SpecdashApp(App[int]):
 
     def _draw_doing(self, width: int, height: int, focused: bool) -> list[Any]:
         action = self.action_shown
-        return doing_rows(action, self.fleet.now, width, height, self._told_above(action))
+        return doing_rows(action, self.fleet.now, width, height, self.told_above(action))
 
-    def _told_above(self, action: ActionState | None) -> bool:
+    def told_above(self, action: ActionState | None) -> bool:
         """The panel above says why it failed: a launch whose run is the one that is shown, with its cause."""
         server = self.server
         return (
@@ -462,18 +411,3 @@ class SpecdashApp(App[int]):
             if found is not None:
                 return found
         raise AttributeError(name)
-
-
-def ascii_only() -> bool:
-    """True where the terminal cannot be trusted with anything but ASCII (LANG=C and the like)."""
-    names = [os.environ.get(key, "") for key in ("LC_ALL", "LC_CTYPE", "LANG")]
-    told = next((name for name in names if name), "")
-    if os.environ.get("SPECDASH_ASCII"):
-        return os.environ["SPECDASH_ASCII"] != "0"
-    if told in ("C", "POSIX"):
-        return True
-    encoding = told.partition(".")[2] or locale.getpreferredencoding(False)
-    try:
-        return codecs.lookup(encoding.partition("@")[0] or "utf-8").name not in ("utf-8",) and bool(told)
-    except LookupError:
-        return False

@@ -17,10 +17,10 @@ from textual.message import Message
 
 from specdash.errors import SpecdashError
 from specdash.tui import themes
-from specdash.tui.app import ascii_only
 from specdash.tui.cells import cut_line, fit, heading, wrap
 from specdash.tui.paint import styles_for
 from specdash.tui.panels import Row
+from specdash.tui.terminal import ascii_only
 from specdash.tui.words import Line, one_line
 
 if TYPE_CHECKING:

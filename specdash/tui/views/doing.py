@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdash.monitor.state import ActionState, HostState
-from specdash.tui.cells import cut, cut_line, heading, width_of, wrap
-from specdash.tui.words import Line, age, one_line
+from specdash.tui.cells import clip, cut_line, heading, width_of, wrap
+from specdash.tui.words import Line, Span, age, one_line
 
 STEP_GLYPH = {
     "running": ("▶", "warn"),
@@ -57,26 +57,51 @@ def title_of(step: Mapping[str, Any]) -> str:
     return TITLES.get(name, one_line(name).replace("_", " ")) if title in ("", name) else one_line(title)
 
 
-def height_of(action: ActionState | None, told: bool = False) -> int:
+def height_of(action: ActionState | None, width: int, told: bool = False) -> int:
     """Rows that the panel would like. `told`: the server panel says already why it failed."""
     if action is None:
         return 0
-    if told and action.status != "running":
-        return 2
-    return min(MOST_ROWS, 1 + len(action.steps) + bool(action.sentence and action.status != "running"))
+    return min(MOST_ROWS, 1 + len(_steps(action, width, told)) + len(_words(action, width, told)))
 
 
 def shown_action(host: HostState | None, read: frozenset[str]) -> ActionState | None:
     """The running plan, else the newest ended one that the operator has not put away."""
     if host is None:
         return None
-    for action in sorted(host.actions, key=lambda a: a.changed, reverse=True):
-        if action.status == "running":
-            return action
-    for action in sorted(host.actions, key=lambda a: a.changed, reverse=True):
-        if action.status in ("failed", "refused", "aborted") and action.id not in read:
-            return action
-    return None
+    newest = sorted(host.actions, key=lambda action: action.changed, reverse=True)
+    running = (action for action in newest if action.status == "running")
+    ended = (
+        action
+        for action in newest
+        if action.status in ("failed", "refused", "aborted") and action.id not in read
+    )
+    return next(running, None) or next(ended, None)
+
+
+def _steps(action: ActionState, width: int, told: bool) -> list[Line]:
+    """All steps while it runs; afterwards those that say what went wrong and what was done about it."""
+    out: list[Line] = []
+    over = action.status != "running"
+    for step in action.steps:
+        status, name = str(step.get("status") or ""), str(step.get("name") or "")
+        if name in BACK and outcome(action) == "rolled_back":
+            status = "done"
+        if over and status != "failed" and not (name in BACK and status):
+            continue
+        glyph, role = STEP_GLYPH.get(status, ("·", "dim"))
+        line: Line = [(f" {glyph} ", role), (title_of(step), "")]
+        sentence = one_line(step.get("sentence") or "")
+        if sentence and not (told and over) and sentence != one_line(action.sentence):
+            line.append((f"  {sentence}", role if status == "failed" else "dim"))
+        out.append(cut_line(line, width))
+    return out
+
+
+def _words(action: ActionState, width: int, told: bool) -> list[Line]:
+    if action.status == "running" or told or not action.sentence:
+        return []
+    role = STATUS.get(outcome(action), ("", ""))[1]
+    return [[(" " + row, role)] for row in wrap(one_line(action.sentence), width - 2)]
 
 
 def doing_rows(
@@ -87,39 +112,16 @@ def doing_rows(
         return []
     word, role = STATUS.get(outcome(action), (action.status, ""))
     right: Line = [(word, role), (f" {age(now - action.since)}", "dim")]
-    if action.status != "running":
-        right.append((" Esc: put away", "dim"))
     title = one_line(action.title)
-    if width_of(right) + len(title) + 8 > width:
-        # The outcome matters more than the names of both sides, which the rows below repeat.
-        right = right[:1] if action.status != "running" else right
-    rows = [heading([(title, "strong")], right, width)]
-    steps: list[Line] = []
-    for step in action.steps:
-        status = str(step.get("status") or "")
-        if told and action.status != "running" and status != "failed":
-            continue
-        name = str(step.get("name") or "")
-        if name in BACK and outcome(action) == "rolled_back":
-            status = "done"
-        glyph, step_role = STEP_GLYPH.get(status, ("·", "dim"))
-        line: Line = [(f" {glyph} ", step_role), (title_of(step), "")]
-        sentence = one_line(step.get("sentence") or "")
-        if sentence and not (told and action.status != "running"):
-            line.append((f"  {sentence}", step_role if status == "failed" else "dim"))
-        steps.append(cut_line(line, width))
-    words = (
-        [[(" " + row, role)] for row in wrap(one_line(action.sentence), width - 2)]
-        if action.sentence and action.status != "running" and not told
-        else []
-    )
-    room = max(0, height - 1 - len(words[:2]))
+    if action.status != "running":
+        away: Span = (" Esc: put away", "dim")
+        # How long it took gives way to the names, the way to put it away does not.
+        right = [*right, away] if width_of([*right, away]) + len(title) + 8 <= width else [right[0], away]
+    steps, words = _steps(action, width, told), _words(action, width, told)
+    room = max(0, height - 1 - min(len(words), 3))
     if len(steps) > room:
         current = next((i for i, s in enumerate(action.steps) if s.get("status") in ("running", "failed")), 0)
         first = max(0, min(current - room // 2, len(steps) - room))
         steps = steps[first : first + room]
-    return [*rows, *steps, *words[: max(1, height - 1 - len(steps))]][:height]
-
-
-def action_word(action: ActionState, width: int) -> str:
-    return cut(one_line(f"{action.title}: {action.step}"), width)
+    rows = [heading([(title, "strong")], right, width), *steps]
+    return [*rows, *clip(words, height - len(rows), width)][:height]

@@ -28,8 +28,11 @@ def source_rows(server: ServerState, now: float, width: int) -> list[Line]:
                 table.append((f"{name} {key}", latency[key], 4))
     rows: list[Line] = []
     for name, reading, digits in table:
-        if reading.value is None and not reading.source:
-            rows.append([(f" {name:<20}", "dim"), (DASH, "dim"), (f"  {one_line(reading.note)}", "dim")])
+        if reading.value is None:
+            why = reading.note or (f"not told by {reading.source}" if reading.source else "")
+            rows.append(
+                [(f" {name:<20}", "dim"), (DASH, "dim"), (cut(f"  {one_line(why)}", width - 23), "dim")]
+            )
             continue
         parts = [
             f"{number(reading.value, digits)} {reading.unit}".strip(),
