@@ -11,6 +11,8 @@ from specdash.monitor.state import NOTHING, Numbers, Reading, ServerState
 from specdash.sglang.server_info import Info
 
 LAST = "of whole decode log intervals"
+SAME_S = 60.0
+"""A throughput that has not changed for so long is none: a hung engine's last one is told for ever (0.5.23)."""
 
 
 def live(
@@ -23,6 +25,10 @@ def live(
     """
     if idle or polled is None or now - polled > FRESH_S or not m.speeds:
         return replace(out, decode_tok_s=idle_reading(idle, "tok/s", source, now, "not told"))
+    if (same_s := polled - m.speeds[-1][0]) > SAME_S:
+        note = f"the same for {same_s:.0f} s: nothing is decoded, or nobody writes it any more"
+        rows = tuple(MappingProxyType({**row, "tok_s": None}) for row in out.per_dp)
+        return replace(out, decode_tok_s=Reading(None, "tok/s", source, None, note=note), per_dp=rows)
     seen = [told for at, told in m.speeds if at > polled - WINDOW_S] or [m.speeds[-1][1]]
     total = sum(_harmonic([told[dp] for told in seen if dp in told]) for dp in seen[-1])
     reading = Reading(total, "tok/s", source, polled, WINDOW_S, out.running.value, None, LAST)

@@ -139,6 +139,17 @@ def test_idle_for_ten_minutes_leaves_nothing_at_its_last_value() -> None:
     assert len(last.per_dp) == 2
 
 
+def test_the_last_throughput_of_a_hung_engine_is_not_live() -> None:
+    """`/v1/loads` of 0.5.23 reads shared memory and answers for a scheduler that hangs; so does a gauge."""
+    rank = '{"loads":[{"num_running_reqs":2,"gen_throughput":%d},{"num_running_reqs":2,"gen_throughput":0}]}'
+    gauge = "sglang:gen_throughput %d\nsglang:num_running_reqs 2\n"
+    for endpoint, body in (("loads", rank), ("metrics", gauge)):
+        seen = watch((t, endpoint, (body % (500 + min(t, 20))).encode()) for t in range(0, 300, 2))
+        assert seen[12].decode_tok_s.value == pytest.approx(515, abs=6)
+        assert seen[-1].decode_tok_s.value is None and "the same for" in seen[-1].decode_tok_s.note
+        assert all(row["tok_s"] is None for row in seen[-1].per_dp)
+
+
 def line(second: int, tok_s: float, length: float) -> bytes:
     return (
         f"[2026-01-02 03:04:{second:02d}] Decode batch, #running-req: 4, #token: 9, token usage: 0.01, "
