@@ -117,7 +117,7 @@ class SpecdashApp(App[int]):
                 yield Side(id="profiles")
             with Vertical(id="main"):
                 yield Panel(self._draw_gpus, id="gpus")
-                yield Panel(self._draw_server, id="server")
+                yield Panel(self.draw_server, id="server")
                 yield Row(self._draw_doing, id="doing")
                 yield LogView(id="log")
                 yield Input(id="prompt", select_on_focus=False)
@@ -259,7 +259,7 @@ class SpecdashApp(App[int]):
     def _draw_gpus(self, width: int, height: int, focused: bool) -> list[Any]:
         return board_rows(self.host, self.fleet.now, width, height, focused)
 
-    def _draw_server(self, width: int, height: int, focused: bool) -> list[Any]:
+    def draw_server(self, width: int, height: int, focused: bool) -> list[Any]:
         return server_rows(self.host, self.server, self.fleet.now, width, height, focused, self.ascii_only)
 
     def _draw_doing(self, width: int, height: int, focused: bool) -> list[Any]:

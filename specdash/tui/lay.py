@@ -8,7 +8,7 @@ from specdash.tui.logview import LogView
 from specdash.tui.side import Side
 from specdash.tui.views.doing import height_of
 from specdash.tui.views.gpus import wanted_height
-from specdash.tui.views.link import link_age
+from specdash.tui.views.link import link_age, server_word
 from specdash.tui.words import age_note, one_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ def lay_out(app: SpecdashApp) -> None:
     share = max(7, left // 2 if left < 40 else round(left * 0.55))
     if left - share < 5:
         share = max(4, left - 5)
+    if app.server is None or server_word(app.server) in ("failed", "stopped"):
+        # What is over moves no more: it gets what its words need, be that more or less, and the log the rest.
+        share = max(4, min(left - 5, len(app.draw_server(width, max(4, left - 5), False))))
     hosts = main.query_one("#hosts", Side)
     listed = min(len(hosts.items) + 1, max(4, height - min(8, len(app.profile_rows) + 2)))
     for widget, rows in ((gpus, wanted), (server, share), (hosts, listed)):
