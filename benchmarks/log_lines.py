@@ -114,6 +114,10 @@ def eight_ranks(dice: random.Random) -> bytes:
     )
 
 
+def with_cr(dice: random.Random) -> bytes:
+    return access(dice)[:-1] + b"\r\n"
+
+
 def bad_bytes(dice: random.Random) -> bytes:
     return decode(dice)[:-1] + b" \xff\n"
 
@@ -131,6 +135,7 @@ KINDS: dict[str, Kind] = {
     "colours": colours,
     "JSON logging": as_json,
     "docker compose": composed,
+    "CR LF": with_cr,
     "decode lines, bad UTF-8": bad_bytes,
 }
 BUSY = (

@@ -71,8 +71,11 @@ class Teller(Ending):
                 self.slow(part[: lines.MAX_PIECE], offset)
             offset += len(part) + 1
 
-    def rows(self, rows: List[bytes], offset: int) -> None:
-        """Whole lines, the first at `offset`. What `skim` knows of a line's shape spares reading it."""
+    def rows(self, rows: List[bytes], offset: int, crlf: bool) -> None:
+        """Whole lines, the first at `offset`. What `skim` knows of a line's shape spares reading it.
+
+        `crlf`: some end in CR LF, as of a container with a terminal.
+        """
         heads, bodies, others, known = skim.HEADS, skim.BODIES, skim.LINES, self.known_ranks
         first, said, quick = self.lines, 0, self.quick()
         last: Optional[Head] = None
@@ -81,6 +84,8 @@ class Teller(Ending):
             start = offset
             offset += len(row) + 1
             if quick:
+                if crlf and row.endswith(b"\r"):
+                    row = row[:-1]
                 head, mark, body = row.partition(b"] ")
                 read = (heads.get(head) or skim.head_of(head)) if mark else None
                 if read is None:
@@ -357,7 +362,7 @@ def tell(story: Story, data: bytes, at: Optional[float], batches: Optional[List[
         del rows[0]
         start += 1
         teller.lines += 1
-    teller.rows(rows, start)
+    teller.rows(rows, start, b"\r\n" in buffer)
     start = story.size + len(data) - len(last)
     end = last.rfind(b"\r") + 1
     if end:

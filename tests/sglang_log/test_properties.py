@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,12 +106,25 @@ def test_cutting_does_not_matter(data: bytes, lengths: list[int]) -> None:
     assert cut(data, [1]) == whole
 
 
+UP = b"[2026-05-04 09:00:00 TP0] The server is fired up and ready to roll!\n"
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(logs)
 def test_lines_known_by_their_shape_tell_what_reading_each_one_tells(data: bytes) -> None:
-    up = b"[2026-05-04 09:00:00 TP0] The server is fired up and ready to roll!\n"
     assert feed(Story(), data) == line_by_line(data)
-    assert feed(Story(), up + data) == line_by_line(up + data)
+    assert feed(Story(), UP + data) == line_by_line(UP + data)
+
+
+LOADS = b"[2026-05-04 09:00:00 TP0] Load weight begin. avail mem=138.20 GB\n"
+
+
+@pytest.mark.parametrize(("before", "end"), [(UP, b"\n"), (UP, b"\r\n"), (LOADS, b"\n")])
+def test_each_line_known_by_its_shape_tells_what_reading_it_tells(before: bytes, end: bytes) -> None:
+    """Twice, with other digits: what is remembered of the first must hold for the second."""
+    for line in [*PIECES, *SHAPES.values()]:
+        data = before + line + end + line.translate(bytes.maketrans(b"1345678", b"7653841")) + end
+        assert feed(Story(), data) == line_by_line(data), line
 
 
 @settings(max_examples=examples(60), deadline=None)
