@@ -36,9 +36,15 @@ class ControlOperator:
     # Profiles -----------------------------------------------------------------------------------------
 
     def profiles(self) -> Sequence[ProfileRow]:
-        from specdash.config import inherit
+        from specdash.config import inherit, paths
 
-        return [self._row(name, str(path)) for name, path in sorted(inherit.names().items())]
+        ours = paths.packaged_profiles()
+        found = sorted(inherit.names().items())
+        # The demo has copies of its own: what it ships as `demo-*` is of no use on a real host.
+        real = [
+            (name, path) for name, path in found if not (name.startswith("demo-") and path.parent == ours)
+        ]
+        return [self._row(name, str(path)) for name, path in real]
 
     def _row(self, name: str, path: str) -> ProfileRow:
         from specdash.control import profiles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdash.monitor.state import Gpu, HostState
-from specdash.tui.cells import cut, fit, heading, thin_bar, width_of, wrap
+from specdash.tui.cells import clip, cut, fit, heading, thin_bar, width_of, wrap
 from specdash.tui.views.link import is_stale, letters, run_name
 from specdash.tui.words import DASH, Line, age, gib, one_line, percent
 
@@ -115,7 +115,10 @@ def board_rows(
             sentence = "no GPU on this host"
         return [heading(title, right, width, focused), [(" " + sentence, "dim")]][:height]
     if board.problem:
-        rows += [[(" " + row, "bad")] for row in wrap("⚠ " + one_line(board.problem), width - 2, "  ")[:2]]
+        said: list[Line] = [
+            [(" " + row, "bad")] for row in wrap("⚠ " + one_line(board.problem), width - 2, "  ")
+        ]
+        rows += clip(said, 2, width)
     if board.expected is not None and len(board.gpus) < board.expected:
         rows.append([(f" ⚠ {len(board.gpus)} of {board.expected} GPUs answer", "bad-strong")])
     gpus = board.gpus

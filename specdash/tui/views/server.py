@@ -92,7 +92,7 @@ def _others(host: HostState, now: float, width: int) -> list[Line]:
             if word
         )
         out.append([(" others run ", "dim"), (cut(one_line(what), max(10, width - 12)), "strong")])
-    return [*out, [(" A adopts one of them by name; until then it is only looked at.", "")]] if out else []
+    return [*out, [(" A adopts one of them; until then they are only watched.", "")]] if out else []
 
 
 def _verdict_rows(server: ServerState, width: int, dull: bool, most: int) -> list[Line]:
