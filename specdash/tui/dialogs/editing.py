@@ -77,6 +77,7 @@ class EditProfile(Modal[bool]):
         self.found: tuple[Suggestion, ...] = ()
         self.at = 0
         self.problems: tuple[Problem, ...] = ()
+        self.judged: tuple[str, Known] | None = None
         self.saved = self.warned = False
 
     def compose(self) -> ComposeResult:
@@ -122,7 +123,9 @@ class EditProfile(Modal[bool]):
         begun = bool(place.word.strip()) or bool(place.key)
         self.found = profile_text.suggest(self.known, self.pen.text, place) if begun else ()
         self.at = 0
-        self.problems = profile_text.problems(self.known, self.pen.text, self.path)
+        if self.judged != (self.pen.text, self.known):  # not for each move of the cursor
+            self.judged = (self.pen.text, self.known)
+            self.problems = profile_text.problems(self.known, self.pen.text, self.path)
         self._draw()
 
     def _draw(self) -> None:
