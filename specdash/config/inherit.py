@@ -9,7 +9,7 @@ from typing import Any
 
 from specdash.config import paths, tomlfile
 from specdash.config.keys import did_you_mean, kebab, key_of, option_of
-from specdash.config.profile import TABLES, OnHost, Profile
+from specdash.config.profile import TABLES, OnHost, Pair, Profile
 from specdash.config.profile import load as load_profile
 from specdash.config.thresholds import CheckSettings
 from specdash.config.tomlfile import TomlFile
@@ -60,6 +60,8 @@ class Merged:
     sources: Mapping[str, Source] = field(default_factory=dict)
     on: Mapping[str, OnHost] = field(default_factory=dict)
     """What differs on one of several hosts, by host or group."""
+    pd: Pair | None = None
+    """A prefill/decode pair, as the last layer that has one wrote it."""
 
     @property
     def path(self) -> Path:
@@ -158,6 +160,7 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
     env: dict[str, Any] = {}
     check = CheckSettings()
     on: dict[str, OnHost] = {}
+    pair: Pair | None = None
     sources: dict[str, Source] = {}
     for layer in layers:
         profile, file = layer.profile, layer.file
@@ -169,6 +172,8 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
         for at, item in enumerate(profile.unset):
             gone, check = _unset(item, scalars, options, env, check)
             gone = gone or _unset_on(item, on)
+            if item == "pd" and pair is not None:
+                gone, pair = ["pd"], None
             if not gone:
                 known = [
                     *scalars,
@@ -201,13 +206,14 @@ def merge(layers: tuple[Layer, ...]) -> Merged:
         for key, value in profile.env.items():
             env[key] = value
             put(f"env.{key}", "env", key)
+        pair = profile.pd or pair
         for host, differs in profile.on.items():
             on[host] = _over(on.get(host), differs)
             put(f"on.{host}", "on", host)
         check = profile.check.over(check)
         for key in profile.check.model_fields_set:
             put(f"check.{kebab(key)}", "check", key)
-    return Merged(layers[-1].name, layers, scalars, options, env, check, sources, on)
+    return Merged(layers[-1].name, layers, scalars, options, env, check, sources, on, pair)
 
 
 def _over(base: OnHost | None, top: OnHost) -> OnHost:

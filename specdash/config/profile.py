@@ -72,6 +72,24 @@ class OnHost(BaseModel):
     env: dict[str, Any] = Field(default_factory=dict, description="Environment that differs on this host.")
 
 
+class Part(OnHost):
+    """`[pd.prefill]`, `[pd.decode]`, `[pd.router]`: one part of a prefill/decode pair."""
+
+    host: str | None = Field(default=None, description="Where it runs; the profile's host when not given.")
+
+
+class Pair(BaseModel):
+    """`[pd]`: prefill and decode as two servers, with SGLang's router before them, as one run of three parts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prefill: Part = Field(default_factory=Part, description="The server that prefills.")
+    decode: Part = Field(default_factory=Part, description="The server that decodes.")
+    router: Part = Field(
+        default_factory=Part, description="sglang_router; it has the profile's port, and its own options."
+    )
+
+
 class Profile(BaseModel):
     """One profile file, before inheritance."""
 
@@ -112,6 +130,9 @@ class Profile(BaseModel):
     log: HostText | None = Field(
         default=None, description="Path on the host that becomes a symlink to the run's log."
     )
+    pd: Pair | None = Field(
+        default=None, description="A prefill/decode pair with SGLang's router, as one run of three parts."
+    )
     server: dict[str, Any] = Field(
         default_factory=dict, description="SGLang's own options without their dashes, kebab or snake."
     )
@@ -135,10 +156,19 @@ def load(file: TomlFile) -> Profile:
     if profile.host is not None and profile.hosts is not None:
         raise file.error(("hosts",), "host and hosts are both given.", "Keep one of them.")
     for host, other in profile.on.items():
-        _options(file, ("on", host, "server"), "server", other.server)
-        for name, value in other.env.items():
-            _env_value(file, ("on", host, "env"), name, value)
+        _differs(file, ("on", host), other)
+    if profile.pd is not None:
+        if profile.hosts is not None:
+            raise file.error(("pd",), "pd and hosts are both given.", "Each part of a pair has one host.")
+        for part in ("prefill", "decode", "router"):
+            _differs(file, ("pd", part), getattr(profile.pd, part))
     return profile
+
+
+def _differs(file: TomlFile, at: Key, other: OnHost) -> None:
+    _options(file, (*at, "server"), "server", other.server)
+    for name, value in other.env.items():
+        _env_value(file, (*at, "env"), name, value)
 
 
 def _options(file: TomlFile, at: Key, table: str, given: dict[str, Any]) -> None:

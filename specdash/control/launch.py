@@ -83,9 +83,10 @@ async def plan(
 def describe(link: Link, spec: LaunchSpec, run_id: str, by: str = "") -> dict[str, Any]:
     """run.json of a launch: the exact argv, where it runs, where it answers. No secret values."""
     if spec.hosts:
+        where = ", ".join(dict.fromkeys(spec.hosts))
         raise Refused(
-            f"{spec.profile} is one server over {', '.join(spec.hosts)}; on {link.name} alone it would wait for the others.",
-            f"Launch it with: specdash launch {spec.profile} (or on one host: --host {link.name}).",
+            f"{spec.profile} is launched in several parts, on {where}; this starts one server on {link.name}.",
+            f"Launch it with: specdash launch {spec.profile}",
         )
     home = str(link.hello.get("home") or "/")
     folder = hostruns.run_folder(link, run_id)

@@ -62,9 +62,12 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
             env[name] = value_text(plain(value))
     algorithm, drafter = spoken(tuple(flags))
     hosts = settings.expand(tuple(merged.scalars.get("hosts") or ()))
+    own_host = merged.scalars.get("host") or settings.defaults.host or LOCAL
+    parts = merged.pd
+    pair = tuple(p.host or own_host for p in (parts.router, parts.prefill, parts.decode)) if parts else ()
     spec = LaunchSpec(
         profile=merged.name,
-        host=(hosts[0] if hosts else merged.scalars.get("host")) or settings.defaults.host or LOCAL,
+        host=hosts[0] if hosts else own_host,
         python=merged.scalars.get("python") or settings.defaults.python or "python3",
         launcher=_launcher(merged),
         flags=tuple(flags),
@@ -76,7 +79,7 @@ def to_spec(merged: Merged, settings: Settings) -> LaunchSpec:
         algorithm=algorithm,
         drafter=drafter,
         wrapper=tuple(merged.scalars.get("wrapper", ())),
-        hosts=hosts if len(hosts) > 1 else (),
+        hosts=pair or (hosts if len(hosts) > 1 else ()),
     )
     try:
         spec.http()

@@ -106,6 +106,8 @@ class Rank:
     """For its traffic, where the profile sets one; empty: the engine's libraries choose."""
     address: str = ""
     """That others reach it by, where known."""
+    role: str = ""
+    """What it is where the parts of a server are no equal ranks: "router", "prefill", "decode"."""
 
 
 @dataclass(frozen=True, slots=True)

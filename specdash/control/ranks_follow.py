@@ -123,6 +123,7 @@ class RankWatch:
             bool(record.get("stop_asked")),
             self.party.away.get(member.host, "") if member.host not in self.party.links else "",
             self.problem,
+            member.role,
         )
 
 

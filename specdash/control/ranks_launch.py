@@ -40,16 +40,19 @@ def plan(
 ) -> Plan:
     """What a launch of all ranks will do: every host's exact command and folder. Changes nothing."""
     ident = all_id or hostruns.new_id(ranks.profile)
-    members = [Member(one.rank, one.host, run_id(ident, one.rank)) for one in ranks.ranks]
+    members = [Member(one.rank, one.host, run_id(ident, one.rank), one.role) for one in ranks.ranks]
     runs = describe(party, ranks, ident, members, by)
     commands = [
         f"{one.host}: in {run['cwd']}: {shlex.join(run['argv'])}"
         for one, run in zip(ranks.ranks, runs, strict=True)
     ]
-    notes = [f"Ranks meet at {ranks.init.text} ({ranks.init.rule})."]
+    meet = "Clients use" if ranks.ranks[0].role else "Ranks meet at"
+    notes = [f"{meet} {ranks.init.text} ({ranks.init.rule})."]
     for one, run in zip(ranks.ranks, runs, strict=True):
         env = ", ".join(f"{k}={v}" for k, v in one.spec.env.items() if k.endswith(("IFNAME", "HOST_IP")))
-        notes.append(f"Rank {one.rank} on {one.host}: run folder {run['folder']}{f', {env}' if env else ''}.")
+        notes.append(
+            f"{_up(one.role or f'rank {one.rank}')} on {one.host}: run folder {run['folder']}{f', {env}' if env else ''}."
+        )
     notes.append("All or nothing: a rank that cannot be started has the others stopped.")
     notes.append("It goes on when specdash, the links or the logins end.")
     port = runs[0]["http"]["port"]
@@ -62,7 +65,12 @@ def plan(
         steps=(
             Step("prepare", "Prepare the run on every host", "", launch.START_S),
             Step("start", "Start all ranks at once", "; ".join(commands), launch.START_S),
-            Step("ready", "Wait until rank 0 generates", f"port {port} on {ranks.hosts[0]}", launch.READY_S),
+            Step(
+                "ready",
+                f"Wait until {ranks.ranks[0].role or 'rank 0'} generates",
+                f"port {port} on {ranks.hosts[0]}",
+                launch.READY_S,
+            ),
         ),
         checks=checks,
         notes=tuple(notes),
@@ -86,6 +94,8 @@ def describe(
     for one, member in zip(ranks.ranks, members, strict=True):
         run = launch.describe(party.links[one.host], one.spec, member.run, by)
         run.update(together_json(ident, member, members, ranks.init.text))
+        if member.role:  # a part that is not the router is loaded, and ready only when the router generates
+            run.update(role=member.role, follows=member.rank > 0)
         out.append(run)
     return out
 
@@ -162,7 +172,7 @@ async def prepare(
         yield StepEvent(plan.id, "prepare", "done", f"Prepared on {hosts}; nothing runs yet.")
         return
     left = await discard(party, members)
-    said = " ".join(f"Rank {member.rank} cannot be prepared on {member.host}: {why}" for member, why in bad)
+    said = " ".join(f"{_up(member.title)} cannot be prepared on {member.host}: {why}" for member, why in bad)
     tail = " Nothing was started; what was prepared on the others is removed."
     if left:
         tail = f" Nothing was started; {', '.join(left)} could not be cleaned up: specdash stop {plan.spec['together']}"
@@ -197,9 +207,7 @@ async def begin(
     if not bad:
         good = [one for one in results if isinstance(one, dict)]
         spread = await start_spread(party, members, good)
-        pids = ", ".join(
-            f"rank {m.rank} on {m.host} as pid {r['pid']}" for m, r in zip(members, good, strict=True)
-        )
+        pids = ", ".join(f"{m.name} as pid {r['pid']}" for m, r in zip(members, good, strict=True))
         apart = f", {spread:.2f} s apart" if spread is not None else ""
         said = f"Started {pids}{apart}."
         data = {
@@ -210,7 +218,9 @@ async def begin(
         }
         yield StepEvent(plan_id, step, "done", said, final="done" if last else "", data=data)
         return
-    said = " ".join(f"Rank {member.rank} could not be started on {member.host}: {why}" for member, why in bad)
+    said = " ".join(
+        f"{_up(member.title)} could not be started on {member.host}: {why}" for member, why in bad
+    )
     yield StepEvent(plan_id, step, "running", f"{said} Stopping the others, which this launch started.")
     outcomes: list[ranks_stop.Outcome] = []
     async for event, outcome in ranks_stop.stop_all(party, plan_id, members, 0.0, FOLLOWER_STOP_S):
@@ -340,7 +350,7 @@ async def _not_ready(
     if gone and lost == "leave":
         away = {view.host for view in gone}
         rest = [member for member in members if member.host not in away]
-        names = ", ".join(f"rank {member.rank} on {member.host}" for member in rest)
+        names = ", ".join(f"{member.name}" for member in rest)
         said += f" The rest is left as it is: {names}. Stop it: specdash stop {ident}"
         yield StepEvent(plan_id, step, "failed", said, final="failed", data=data)
         return
@@ -416,6 +426,10 @@ async def prune(party: Party, members: Sequence[Member]) -> None:
 def _forget(ident: str, profile: str, members: Sequence[Member], left: Sequence[str]) -> None:
     unproven = dict.fromkeys(left, "what was prepared there could not be removed.")
     ranks_store.settled(Server(ident, profile, tuple(members), {}), unproven)
+
+
+def _up(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _failures(members: Sequence[Member], results: Sequence[object]) -> list[tuple[Member, str]]:

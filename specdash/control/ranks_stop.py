@@ -80,7 +80,7 @@ async def plan(
     steps, notes, adopted = [], [], False
     for member in left:
         record = found[member.rank]
-        title = f"Stop rank {member.rank} on {member.host}, with proof"
+        title = f"Stop {member.name}, with proof"
         if record is None:
             why = party.away.get(member.host, "it is out of reach")
             steps.append(Step(_step(member), title, f"not now: {why}"))
@@ -88,11 +88,11 @@ async def plan(
                 f"{member.host} is out of reach: rank {member.rank} there stays unproven until this stop is given again."
             )
         elif record.get("phase") == "created":
-            steps.append(Step(_step(member), f"Remove the prepared rank {member.rank} on {member.host}"))
+            steps.append(Step(_step(member), f"Remove the prepared {member.name}"))
         else:
             adopted = adopted or bool(record.get("adopted"))
             steps.append(Step(_step(member), title, f"pid {record.get('pid')}", drain_s + deadline_s + 30.0))
-    done = [f"rank {m.rank} on {m.host}" for m in members if m not in left]
+    done = [f"{m.name}" for m in members if m not in left]
     if done:
         notes.append(f"Ended and proven already: {', '.join(done)}.")
     if len(left) > 1 and left[0].rank == 0:

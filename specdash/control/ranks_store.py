@@ -25,13 +25,25 @@ class Member:
     rank: int
     host: str
     run: str
+    role: str = ""
+    """Of a prefill/decode pair: router, prefill, decode. Empty: one of equal ranks."""
+
+    @property
+    def title(self) -> str:
+        return self.role or f"rank {self.rank}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.title} on {self.host}"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Member:
-        return cls(int(data.get("rank") or 0), str(data.get("host") or ""), str(data.get("run") or ""))
+        words = (str(data.get(key) or "") for key in ("host", "run", "role"))
+        return cls(int(data.get("rank") or 0), *words)
 
     def as_json(self) -> dict[str, Any]:
-        return {"rank": self.rank, "host": self.host, "run": self.run}
+        role = {"role": self.role} if self.role else {}
+        return {"rank": self.rank, "host": self.host, "run": self.run, **role}
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,12 @@ class RankView:
     """Why its host cannot be asked; empty: it can."""
     problem: str = ""
     """It lives, but cannot become ready: e.g. its port is held."""
+    role: str = ""
+    """Of a prefill/decode pair; empty: one of equal ranks."""
 
     @property
     def name(self) -> str:
-        return f"rank {self.rank} on {self.host}"
+        return f"{self.role or f'rank {self.rank}'} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def title_of(view: RankView) -> str:
     if view.ready:
         return "ready"
     if view.phase == "loaded":
-        return "loaded, waits for rank 0" if view.rank else "loaded"
+        return f"loaded, waits for {'the router' if view.role else 'rank 0'}" if view.rank else "loaded"
     title = TITLES.get(view.phase, view.phase)
     return f"{title} {view.detail}" if view.detail else title
 
@@ -170,6 +172,7 @@ def as_json(view: RankView) -> dict[str, Any]:
         "rank": view.rank,
         "host": view.host,
         "run": view.run,
+        **({"role": view.role} if view.role else {}),
         "phase": "ready" if view.ready else view.phase,
         "ended": view.ended,
         "how": view.how,

@@ -57,8 +57,8 @@ class LaunchSpec:
     wrapper: Tuple[str, ...] = ()
     """A command that runs the interpreter by exec (`numactl --interleave=all`), before it in argv."""
     hosts: Tuple[str, ...] = ()
-    """The hosts of one server over several machines, rank 0's first; empty: one host. Such a spec is launched as
-    one spec a rank (`control.ranks`), never by itself."""
+    """The hosts of one server over several machines (or of a pair's parts), rank 0's first; empty: one host. Such a
+    spec is launched as one spec a rank or part (`control.ranks`, `control.pd`), never by itself."""
 
     def program(self) -> List[str]:
         """Wrapper, interpreter and launcher: argv up to the first flag."""

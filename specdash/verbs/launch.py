@@ -52,7 +52,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.verbs.context import plan_json, plan_lines
     from specdash.verbs.follow import follow
 
-    layout = many.layout_of(context, args.profile, args.host)
+    layout = many.parts_of(context, args.profile, args.host)
     if layout is not None:
         return await many.launch(args, context, layout)
     spec = resolve(args.profile, context.settings)

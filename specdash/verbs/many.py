@@ -11,8 +11,9 @@ from specdash.errors import LinkError, Refused, RemoteError, UsageError
 from specdash.exits import Exit
 
 if TYPE_CHECKING:
+    from specdash.control.pd import PairLayout
     from specdash.control.plans import Check, Plan
-    from specdash.control.ranks import Layout, Ranks
+    from specdash.control.ranks import Layout, Network, Ranks
     from specdash.control.ranks_party import Party
     from specdash.control.ranks_store import Member
     from specdash.verbs.context import Context
@@ -37,21 +38,47 @@ def layout_of(context: Context, profile: str, host: str | None) -> Layout | None
     return ranks.layout(found.merged, found.spec, context.settings, hosts)
 
 
+def parts_of(context: Context, profile: str, host: str | None) -> Layout | PairLayout | None:
+    """The same, or a prefill/decode pair with its router; None: one server on one host."""
+    from specdash.control import pd, profiles
+
+    found = layout_of(context, profile, host)
+    if found is not None:
+        return found
+    resolved = profiles.load(profile, context.settings)
+    pair = pd.layout(resolved.merged, resolved.spec)
+    if pair is not None and host:
+        raise UsageError(
+            f"{profile} is a pair with a router; --host names one host.", "Write host under [pd.*]."
+        )
+    return pair
+
+
 def party_of(context: Context, hosts: Sequence[str]) -> Party:
     from specdash.control.ranks_party import Party
 
     return Party(context.open_link, hosts)
 
 
-async def preflight(args: argparse.Namespace, context: Context, layout: Layout) -> Exit:
+async def check(
+    party: Party, layout: Layout | PairLayout, *, fresh: bool = False
+) -> tuple[Ranks, tuple[Check, ...]]:
+    """The parts as they would be launched, and their checks."""
+    from specdash.control import pd, ranks_check
+
+    if isinstance(layout, pd.PairLayout):
+        return await pd.check(party, layout)
+    return await ranks_check.check(party, layout, use_cache=not fresh)
+
+
+async def preflight(args: argparse.Namespace, context: Context, layout: Layout | PairLayout) -> Exit:
     from specdash.control import preflight as preflight_
-    from specdash.control import ranks_check
     from specdash.verbs.preflight import as_json, lines
 
     party = party_of(context, layout.hosts)
     try:
         await party.open()
-        ranks, checks = await ranks_check.check(party, layout, use_cache=not args.fresh)
+        ranks, checks = await check(party, layout, fresh=args.fresh)
     finally:
         await party.close()
     verdict = preflight_.worst(checks)
@@ -63,14 +90,14 @@ async def preflight(args: argparse.Namespace, context: Context, layout: Layout) 
     return {"block": Exit.REFUSED, "warn": Exit.WARNING}.get(verdict, Exit.OK)
 
 
-async def launch(args: argparse.Namespace, context: Context, layout: Layout) -> Exit:
-    from specdash.control import ranks_check, ranks_launch
+async def launch(args: argparse.Namespace, context: Context, layout: Layout | PairLayout) -> Exit:
+    from specdash.control import ranks_launch
     from specdash.verbs.follow import follow
 
     party = party_of(context, layout.hosts)
     try:
         await party.open()
-        ranks, checks = await ranks_check.check(party, layout)
+        ranks, checks = await check(party, layout)
         plan = ranks_launch.plan(party, ranks, checks)
         if args.dry_run:
             return show(context, plan)
@@ -117,16 +144,16 @@ def show(context: Context, plan: Plan) -> Exit:
     return Exit.REFUSED if plan.blocked else Exit.OK
 
 
-async def command(context: Context, layout: Layout, *, continued: bool) -> Exit:
+async def command(context: Context, layout: Layout | PairLayout, *, continued: bool) -> Exit:
     """Each rank's exact line. The first host is asked where its address or interface is needed; else a stand-in."""
     import os
 
-    from specdash.control import ranks
     from specdash.control.ranks import UNKNOWN
     from specdash.sglang.shell_line import format_line
 
-    found = ranks.plan(layout, {})
-    if found.init.address == UNKNOWN or layout.interface or any(o.interface for o in layout.on.values()):
+    found = _planned(layout, {})
+    words = " ".join(word for one in found.ranks for word in one.spec.argv())
+    if UNKNOWN in words or layout.interface or any(one.interface for one in found.ranks):
         found = await _asked(context, layout) or found
     rows = [
         {
@@ -143,19 +170,26 @@ async def command(context: Context, layout: Layout, *, continued: bool) -> Exit:
         )
         return Exit.OK
     for row, rank in zip(rows, found.ranks, strict=True):
-        context.print(f"# rank {rank.rank} on {rank.host}")
+        context.print(f"# {rank.role or f'rank {rank.rank}'} on {rank.host}")
         context.print_bytes(os.fsencode(str(row["line"])) + b"\n")
-    context.say(f"The ranks meet at {found.init.text}: {found.init.rule}.")
+    meet = "Clients use" if found.ranks[0].role else "The ranks meet at"
+    context.say(f"{meet} {found.init.text}: {found.init.rule}.")
     return Exit.OK
 
 
-async def _asked(context: Context, layout: Layout) -> Ranks | None:
-    from specdash.control import ranks, ranks_check
+def _planned(layout: Layout | PairLayout, networks: Mapping[str, Network]) -> Ranks:
+    from specdash.control import pd, ranks
+
+    return pd.plan(layout, networks) if isinstance(layout, pd.PairLayout) else ranks.plan(layout, networks)
+
+
+async def _asked(context: Context, layout: Layout | PairLayout) -> Ranks | None:
+    from specdash.control import ranks_check
 
     party = party_of(context, layout.hosts)
     try:
         await party.open()
-        return ranks.plan(layout, await ranks_check.networks(party))
+        return _planned(layout, await ranks_check.networks(party))
     except (LinkError, RemoteError) as error:
         context.say(f"{error.sentence} So the address of rank 0 is left open in these lines.")
         return None

@@ -33,7 +33,7 @@ async def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import preflight, profiles
     from specdash.verbs import many
 
-    layout = many.layout_of(context, args.profile, args.host)
+    layout = many.parts_of(context, args.profile, args.host)
     if layout is not None:
         return await many.preflight(args, context, layout)
     spec = profiles.resolve(args.profile, context.settings)

@@ -196,7 +196,7 @@ def _command(args: argparse.Namespace, context: Context) -> Exit | Coroutine[Any
     from specdash.sglang.shell_line import format_line
     from specdash.verbs import many
 
-    layout = many.layout_of(context, args.profile, getattr(args, "host", None))
+    layout = many.parts_of(context, args.profile, args.host)
     if layout is not None:
         return many.command(context, layout, continued=args.lines)
     spec = profiles.resolve(args.profile, context.settings)

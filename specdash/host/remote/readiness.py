@@ -25,7 +25,7 @@ class Readiness:
     def __init__(self, folder: str, run: Dict[str, Any], events: Journal) -> None:
         self.rules: Any = importlib.import_module(str(run["rules"])) if run.get("rules") else None
         self.http: Dict[str, Any] = dict(run.get("http") or {})
-        self.rank = int(run.get("node_rank") or 0)
+        self.rank = int(run.get("node_rank") or 0) or int(bool(run.get("follows")))
         self.together = bool(run.get("together"))
         self.loaded = False
         self.log = path(folder, "server.log")
@@ -46,7 +46,7 @@ class Readiness:
             return
         self._read_log()
         if self.rank > 0:
-            if "rank_ready" in self.marks:
+            if self.marks & {"rank_ready", "fired_up"}:
                 self._rank_loaded()
             return
         inodes = sockets.listen_inodes(int(self.http["port"])).get(int(self.http["port"]), set())
