@@ -81,6 +81,8 @@ def _own_process() -> int:
 
     # Imports make 200,000 objects that stay: collecting among them is a quarter of a short command's time.
     gc.set_threshold(50_000, 20, 100)
+    # We have no plugins for it; looking for them reads the metadata of every package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     code = _guarded(sys.argv[1:])
     if "check" in _RAN:
         # It ends within its timeout. A thread may still wait for a name server: the exit must not wait for it.

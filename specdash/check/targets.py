@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from specdash.config import inherit, sshconfig
+from specdash.config import sshconfig
 from specdash.config.hosts import Host
 from specdash.config.keys import did_you_mean
 from specdash.config.settings import LOCAL, Settings
@@ -53,6 +53,8 @@ def _one(word: str, settings: Settings) -> Target:
         return _url(word, rules)
     if word in settings.hosts or word == LOCAL:
         return Target(word, "host", settings.host(word), settings=rules)
+    from specdash.config import inherit  # the profile's model, which hosts do not need
+
     if word.endswith(".toml") or "/" in word or word in inherit.names():
         return _profile(word, settings)
     if sshconfig.knows(word):

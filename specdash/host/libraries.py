@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes.util
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def _maybe_there(name: str) -> bool:
     """Whether any file in the usual places, or in LD_LIBRARY_PATH, could be that library."""
     import os
 
-    triple = sysconfig.get_config_var("MULTIARCH") or ""
+    triple = getattr(sys.implementation, "_multiarch", "")  # sysconfig would tell, after 5 ms
     folders = [*FOLDERS, *(f"{folder}/{triple}" for folder in FOLDERS[2:5] if triple)]
     folders += [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for folder in folders:
