@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from specdash.errors import SpecdashError
 from specdash.sglang import phases
 from tests.cases import adapter
 from tests.cases.shape import Case
@@ -81,6 +82,8 @@ def run(
     case = Case(sidecar["kind"], sidecar.get("context") or {}, inputs(file, sidecar))
     try:
         got = adapter.ANSWERS[case.kind](case) if case.kind in adapter.ANSWERS and case.inputs else None
+    except SpecdashError as error:  # an answer too: a sentence for the operator
+        got = {"error": error.sentence, "user_message": str(error)}
     except Exception:
         traceback.print_exc()
         return ["error"], ["error"], {"error": "the product raised"}

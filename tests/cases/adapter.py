@@ -65,7 +65,7 @@ def pages(case: Case) -> Answer:
 
 
 def mixed(case: Case) -> Answer | None:
-    watch, logs, probes = Hindsight(), list(case.files(".log").values()), case.jsons()
+    watch, logs, probes = Hindsight(), list(case.files(".log").values()), [p for p in case.jsons() if "path" in p]
     shares = [whole_log.cached_share(whole_log.read(data).story) for data in logs]
     for data in logs:
         watch.log(20, data)
