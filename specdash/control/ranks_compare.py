@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdash.control.plans import Check
@@ -35,12 +35,35 @@ def layout(ranks: Ranks) -> list[Check]:
     told = ", ".join(f"rank {one.rank} on {one.host}" for one in ranks.ranks)
     out = [Check("ranks", "ok", f"{told}; they meet at {ranks.init.text} ({ranks.init.rule}).")]
     flags, nodes = ranks.ranks[0].spec.flags, len(ranks.ranks)
+    out.append(Check("parallel", "ok", parallel(flags, nodes)))
     tp, pp = envcheck.whole(flags, envcheck.TP, 1), envcheck.whole(flags, envcheck.PP, 1)
     if tp is not None and pp is not None and (tp * pp) % nodes:
         sentence = f"tp {tp} x pp {pp} cannot be cut into {nodes} hosts."
         remedy = f"Make tp-size (or pp-size) a multiple of {nodes}."
         out.append(Check("ranks", "block", sentence, (), remedy, "ranks_do_not_divide"))
     return out
+
+
+EP = ("--ep-size", "--expert-parallel-size", "--ep")
+
+
+def parallel(flags: Sequence[tuple[str, Any]], nodes: int) -> str:
+    """Tensor, pipeline, data and expert parallel sizes in words, and which GPUs of the whole each host has."""
+    tp, pp = envcheck.whole(flags, envcheck.TP, 1), envcheck.whole(flags, envcheck.PP, 1)
+    dp, ep = envcheck.whole(flags, envcheck.DP, 1), envcheck.whole(flags, EP, 1)
+    shared = any(option in ("--enable-dp-attention", "--attn-dp-size") for option, _ in flags)
+    parts = [f"tensor parallel {tp}"]
+    if pp != 1:
+        parts.append(f"pipeline of {pp} stages")
+    if dp != 1:
+        parts.append(f"data parallel {dp}{' in attention, on the same GPUs' if shared else ', each a copy'}")
+    if ep != 1:
+        parts.append(f"expert parallel {ep}")
+    per_host = envcheck.gpus_needed(flags)
+    each = f": {per_host} GPU(s) on each of {nodes} hosts" if per_host is not None else ""
+    if pp is not None and pp > 1 and pp % nodes == 0:
+        each += f", {pp // nodes} whole stage(s) a host"
+    return f"{', '.join(parts)}{each}."
 
 
 def sglang(facts: Mapping[str, Facts]) -> list[Check]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 from specdash.config import secrets as config_secrets
-from specdash.control import hostruns, launch, ranks_stop, ranks_store, ranks_story
+from specdash.control import hostruns, launch, ranks_compare, ranks_stop, ranks_store, ranks_story
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
 from specdash.control.ranks import Ranks, run_id
 from specdash.control.ranks_follow import Watch
@@ -48,6 +48,8 @@ def plan(
     ]
     meet = "Clients use" if ranks.ranks[0].role else "Ranks meet at"
     notes = [f"{meet} {ranks.init.text} ({ranks.init.rule})."]
+    if not ranks.ranks[0].role:
+        notes.append(f"One server: {ranks_compare.parallel(ranks.ranks[0].spec.flags, len(ranks.ranks))}")
     for one, run in zip(ranks.ranks, runs, strict=True):
         env = ", ".join(f"{k}={v}" for k, v in one.spec.env.items() if k.endswith(("IFNAME", "HOST_IP")))
         notes.append(

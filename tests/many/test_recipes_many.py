@@ -35,7 +35,9 @@ def test_every_specdash_line_parses(page: Path) -> None:
 
 
 def test_the_profile_and_the_config_are_valid(tmp_path: Path) -> None:
-    (profile,) = blocks(DOCS / "many-hosts.md", "toml")
+    profile, pair = blocks(DOCS / "many-hosts.md", "toml")
+    (tmp_path / "kimi-pd.toml").write_text(pair)
+    assert inherit.load(str(tmp_path / "kimi-pd.toml")).pd is not None
     (tmp_path / "kimi-2x8.toml").write_text(profile)
     found = inherit.load(str(tmp_path / "kimi-2x8.toml"))
     assert found.scalars["hosts"] == ("gpu1", "gpu2") and found.on["gpu2"].interface == "ib1"

@@ -207,5 +207,25 @@ def test_the_interfaces_that_nccl_and_gloo_would_use(env: Any, nets: Any, status
 
 
 def test_parallel_sizes_must_divide_by_the_hosts() -> None:
-    assert [c.status for c in ranks_compare.layout(two_ranks())] == ["ok"]
-    assert [c.status for c in ranks_compare.layout(two_ranks(tp=7))] == ["ok", "block"]
+    assert [c.status for c in ranks_compare.layout(two_ranks())] == ["ok", "ok"]
+    assert [c.status for c in ranks_compare.layout(two_ranks(tp=7))] == ["ok", "ok", "block"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ((("--tp", 16),), "tensor parallel 16: 8 GPU(s) on each of 2 hosts."),
+        (
+            (("--tp-size", 8), ("--pp-size", 4)),
+            "tensor parallel 8, pipeline of 4 stages: 16 GPU(s) on each of 2 hosts, 2 whole stage(s) a host.",
+        ),
+        (
+            (("--tp-size", 16), ("--dp-size", 16), ("--enable-dp-attention", True), ("--ep-size", 16)),
+            "tensor parallel 16, data parallel 16 in attention, on the same GPUs, expert parallel 16: "
+            "8 GPU(s) on each of 2 hosts.",
+        ),
+        ((("--tp-size", 4), ("--dp-size", 4)), "data parallel 4, each a copy: 8 GPU(s)"),
+    ],
+)
+def test_parallel_sizes_are_said_for_what_they_are(flags: Any, says: str) -> None:
+    assert says in ranks_compare.parallel((*flags, ("--nnodes", 2)), 2)
