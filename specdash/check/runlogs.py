@@ -88,7 +88,7 @@ class RunLogs:
         if server is None or server.verdict.kind in ("dead", "stopped"):
             return
         where = text(self._on.host.facts.get("machine_id")) or self._on.name
-        key = f"{where}/{run}/{self._on.target.address}:{server.run.http_port}"
+        key = f"{self._on.target.name}/{where}/{run}/{self._on.target.address}:{server.run.http_port}"
         now, old, seen = news.now_unix(), self._marks.get(key), self._seen.get(run)
         name = server.run.profile or run
         said = "" if name == self._on.target.name else f"{name}: "

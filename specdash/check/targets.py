@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ _PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d{1,5}
 
 
 NO_RULES = CheckSettings()
+EXPECTS = re.compile(r"expect[_-]running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,24 @@ class Target:
 
 
 def parse(words: list[str], settings: Settings) -> list[Target]:
-    """Targets for words (groups replaced by their hosts). Without words: every configured host, else `local`.
+    """Targets for words (groups replaced by their hosts). Without words: every configured host, else `local`; and
+    every profile that says itself, in its `[check]`, that its server is expected to run.
 
     Raises UsageError with the nearest name. ConfigError of a profile goes through.
     """
     names = list(settings.expand(words)) if words else [*settings.hosts] or [LOCAL]
-    return [_one(word, settings) for word in names]
+    found = [_one(word, settings) for word in names]
+    return found if words else [*found, *_expected(settings)]
+
+
+def _expected(settings: Settings) -> Iterator[Target]:
+    from specdash.config import inherit
+
+    for name, path in inherit.names().items():
+        if EXPECTS.search(path.read_text("utf-8", "replace")):  # most do not: they need not be read whole
+            target = _profile(name, settings)
+            if target.settings.expect_running:
+                yield target
 
 
 def _one(word: str, settings: Settings) -> Target:

@@ -1,7 +1,7 @@
 """Probe hosts and servers once; the exit code is what monitoring systems expect.
 
 TARGET is a host of the config or of ~/.ssh/config, a profile, HOST:PORT, a URL, or `local`. Without a target,
-every configured host. Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (usage errors too), 130 on ^C.
+every configured host, and every profile whose [check] says expect-running = true. Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (usage errors too), 130 on ^C.
 Cheap endpoints, processes and the log are read; no token is generated unless --generate asks for it.
 
 With -o the output goes to a file that is replaced whole, so that a reader never sees half of it. With --watch it
@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "targets", nargs="*", metavar="TARGET", help="host, profile, host:port, URL, or local"
     )
-    parser.add_argument("--all", action="store_true", help="every configured host")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every configured host, and every profile with expect-running = true",
+    )
     parser.add_argument("--timeout", type=_seconds, default=None, metavar="S", help="per target (default 10)")
     parser.add_argument(
         "--window", type=_seconds0, default=None, metavar="S", help="sampling window (default 2)"
