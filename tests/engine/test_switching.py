@@ -23,6 +23,7 @@ import pytest
 from tests.support import engine as engines
 from tests.support.clients import Clients
 from tests.support.engine import Desk
+from tests.support.screenkeys import Keys
 from tests.support.tuikit import text_of
 
 pytestmark = [
@@ -148,58 +149,6 @@ def test_the_chain_from_the_command_line(desk: Desk) -> None:
     assert done["outcome"] == "rolled_back"
     assert serving(desk)["profile"] == "engine-eagle3"
     counted(desk, clients, "`switch engine-eagle3 engine-misfit --force`", "rolled back", began)
-
-
-class Keys:
-    """The dashboard of this desk, driven by keys alone; every step waits for what the screen must show."""
-
-    def __init__(self, app: Any, pilot: Any) -> None:
-        self.app, self.pilot = app, pilot
-
-    async def until(self, what: str, check: Callable[[str], bool], seconds: float = 60.0) -> str:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            await self.pilot.pause(0.1)
-            text = text_of(self.app)
-            if check(text):
-                return text
-        raise AssertionError(f"not shown within {seconds:.0f} s: {what}\n{text_of(self.app)}")
-
-    async def choose(self, profile: str) -> None:
-        for _ in range(8):
-            if getattr(self.app.focused, "id", "") == "profiles":
-                break
-            await self.pilot.press("tab")
-        await self.pilot.press("g")
-        for _ in range(40):
-            await self.pilot.pause(0.05)
-            if self.app.profile_name == profile:
-                return
-            await self.pilot.press("j")
-        raise AssertionError(f"{profile} cannot be chosen\n{text_of(self.app)}")
-
-    async def switch(self, old: str, new: str) -> str:
-        """To the end; the screen's word about it."""
-        await self.choose(new)
-        told = len(self.app.notices.all)
-        await self.pilot.press("w")
-        title = f"Switch {old} → {new}"
-        text = await self.until(
-            title, lambda t: title in t and (("Cancel" in t and "checks" in t.lower()) or "Exact" in t), 90
-        )
-        await self.pilot.pause(0.5)
-        if "to confirm" in text_of(self.app):
-            await self.pilot.press(*old, "enter", "enter")
-        else:
-            await self.pilot.press("right", "enter")
-        await self.until("the plan to close", lambda t: "Exact command" not in t, 20)
-
-        def ended(_: str) -> bool:
-            return any(title in one.sentence for one in self.app.notices.all[told:])
-
-        await self.until(f"the end of {title}", ended, 300)
-        assert "plan" not in text
-        return str(next(one.sentence for one in self.app.notices.all[told:] if title in one.sentence))
 
 
 async def test_the_chain_from_the_screen(desk: Desk, cut_short: str, monkeypatch: pytest.MonkeyPatch) -> None:
