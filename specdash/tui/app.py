@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from specdash.tui.panels import Panel, Row
 from specdash.tui.ports import HubLike, Operator, ProfileRow
 from specdash.tui.side import Side
 from specdash.tui.terminal import ascii_only
-from specdash.tui.views.doing import doing_rows, shown_action
+from specdash.tui.views.doing import STANDS, doing_rows, shown_action
 from specdash.tui.views.gpus import board_rows
 from specdash.tui.views.header import header_row
 from specdash.tui.views.link import is_living, newest_server
@@ -222,7 +223,17 @@ class SpecdashApp(App[int]):
 
     @property
     def action_shown(self) -> ActionState | None:
-        return shown_action(self.host, self.put_away)
+        found = shown_action(self.host, self.put_away)
+        standing = self.doing.standing.get(self.host_name)
+        if (
+            found is not None
+            and standing is not None
+            and standing.id == found.id
+            and found.status == "failed"
+        ):
+            # Nothing failed: it waits for a word.
+            return replace(found, final="stands_still", sentence=STANDS)
+        return found
 
     def _show(self) -> None:
         main = self.screen_stack[0]

@@ -198,12 +198,15 @@ class Doing(Pages, Taking):
                     outcome, sentence = event.final, event.sentence
                     if event.data.get("lost"):
                         self.standing[plan.host] = plan
-                        sentence = f"{sentence} Key: u."
+                        outcome = "stands_still"
         except (SpecdashError, TimeoutError) as problem:
             said = str(problem) or "the host did not answer in time; what it was told may still happen."
             self.app.post_message(Told(f"{plan.title}: {said}", "critical"))
             return
-        if outcome == "rolled_back":
+        if outcome == "stands_still":
+            words = "stands still: its program on the host was killed. u goes on with it or takes it back."
+            self.app.post_message(Told(f"{plan.title} {words}", "critical"))
+        elif outcome == "rolled_back":
             # The old server serves: it wants to be known tonight, but nothing is down.
             self.app.post_message(Told(f"{plan.title} rolled back. {sentence}".strip(), "warning", ring=True))
         elif outcome == "failed":
@@ -248,11 +251,10 @@ class Doing(Pages, Taking):
             if word == "abort":
                 self.app.run_worker(self._abort(host, kind, ident), group="plan", exclusive=False)
 
-        words = (
-            "Before the old server is stopped nothing changes; after it, the old server is launched again."
-        )
-        if kind != "switch":
-            words = "Only a stop that still waits for running requests can be taken back."
+        words = {
+            "switch": "Before the old server is stopped nothing changes; after it, the old server is launched again.",
+            "hot_switch": "Before the new weights go in nothing changes; after it, the old ones go in again.",
+        }.get(kind, "Only a stop that still waits for running requests can be taken back.")
         answers = [("go_on", "Let it go on"), ("abort", "Take it back")]
         self.app.push_screen(DecideDialog(f"Take back “{running.title}”?", [words], answers), done)
 

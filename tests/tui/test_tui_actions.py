@@ -389,7 +389,7 @@ async def test_a_switch_that_stands_still_can_go_on_or_be_taken_back(
         await settle(app, pilot)
         await pilot.press("right", "enter")
         await settle(app, pilot)
-        assert "Key: u" in app.notices.all[-1].sentence
+        assert "u goes on with it" in app.notices.all[-1].sentence
         operator.asked.clear()
         await pilot.press("u")
         await settle(app, pilot)

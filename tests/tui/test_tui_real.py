@@ -201,7 +201,7 @@ async def test_u_ends_a_switch_whose_program_was_killed(place: Place, word: str)
     assert killed
     async with dashboard(place) as (app, pilot):
         # Another specdash began it; this one finds it and says what to do.
-        await until(app, pilot, lambda: "Key: u" in last(app))
+        await until(app, pilot, lambda: "u goes on with it" in last(app))
         await pilot.press("u")
         await until(app, pilot, lambda: "stands still." in text_of(app))
         await pilot.press(*(["right", "right", "enter"] if word == "abort" else ["right", "enter"]))

@@ -24,6 +24,7 @@ STATUS = {
     "refused": ("✗ refused", "bad"),
     "aborted": ("✗ aborted", "warn"),
     "rolled_back": ("⚠ rolled back", "warn-strong"),
+    "stands_still": ("⚠ stands still", "bad-strong"),
 }
 MOST_ROWS = 7
 
@@ -47,9 +48,13 @@ TITLES = {
 BACK = ("rollback", "back")
 
 
+STANDS = "Its program on the host was killed. u goes on with it, or takes it back."
+
+
 def outcome(action: ActionState) -> str:
     """Its status; `rolled_back` for a switch that failed but brought back what served before."""
-    return action.final if action.status == "failed" and action.final == "rolled_back" else action.status
+    special = ("rolled_back", "stands_still")
+    return action.final if action.status == "failed" and action.final in special else action.status
 
 
 def title_of(step: Mapping[str, Any]) -> str:
