@@ -287,6 +287,9 @@ async def test_an_sglang_that_cannot_do_it_is_said(link, spec, root):
         run_id = await served(link, one)
         plan = await hot_switch.plan(link, run_id, str(root / "b"))
         assert any(check.category == "hot_not_offered" for check in plan.blocked), plan.checks
+        with pytest.raises(Refused):
+            await events_of(hot_switch.run(link, plan))
+        await healthy(link, one, run_id, 2.3)
         record = await hostruns.record(link, run_id)
         os.killpg(record["pid"], signal.SIGKILL)
         await until(lambda id=run_id: gone(link, id))
@@ -314,6 +317,9 @@ async def test_a_server_that_is_not_as_proven_is_refused(link, spec, root, info,
     run_id = await served(link, spec)
     plan = await hot_switch.plan(link, run_id, str(root / "b"))
     assert any(sentence in check.sentence for check in plan.blocked), plan.blocked
+    with pytest.raises(Refused):
+        await events_of(hot_switch.run(link, plan))
+    await healthy(link, spec, run_id, 2.3)
 
 
 @pytest.mark.slow
@@ -324,6 +330,9 @@ async def test_a_server_that_would_not_see_our_files_is_refused(link, spec, root
     plan = await hot_switch.plan(link, run_id, str(root / "b"))
     assert [check.category for check in plan.blocked] == ["hot_stranger"], plan.blocked
     assert "another container" in plan.blocked[0].sentence
+    with pytest.raises(Refused):
+        await events_of(hot_switch.run(link, plan))
+    await healthy(link, spec, run_id, 2.3)
 
 
 @pytest.mark.slow

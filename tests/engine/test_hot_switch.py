@@ -23,6 +23,7 @@ from specdash.control import hot_switch
 from specdash.host.open import open_link
 from specdash.host.remote import hots, journal
 from tests.support import engine as engines
+from tests.support.clients import Clients
 from tests.support.engine import Desk
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("engine"), pytest.mark.timeout(900)]
@@ -43,36 +44,16 @@ def randomised(source: Path, target: Path, seed: int) -> Path:
     return target
 
 
-class Client(threading.Thread):
-    """A steady client: one request after the other, all counted."""
-
-    def __init__(self, port: int, pause_s: float = 0.0) -> None:
-        super().__init__(daemon=True)
-        self.port, self.pause_s = port, pause_s
-        self.good, self.lost = 0, []
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        body = {"text": engines.WORDS, "sampling_params": {"max_new_tokens": 32, "temperature": 0}}
-        while not self.over.is_set():
-            try:
-                if engines.post(self.port, body)["meta_info"]["completion_tokens"] > 0:
-                    self.good += 1
-            except (OSError, ValueError) as error:
-                self.lost.append(repr(error))
-                self.over.wait(0.2)  # while nothing listens, a try now and then
-            self.over.wait(self.pause_s)
-
-
 @contextmanager
-def steady(port: int, pause_s: float = 0.0) -> Iterator[Client]:
-    client = Client(port, pause_s)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.over.set()
-        client.join(60)
+def steady(port: int, pause_s: float = 0.0) -> Iterator[Clients]:
+    """One client, one request after the other, each told apart by how it ended."""
+    with Clients(port, ("plain",), tokens=32, pause_s=pause_s) as clients:
+        yield clients
+
+
+def lost(client: Clients) -> list[str]:
+    """Whatever was not answered whole: a hot switch refuses and cuts nothing."""
+    return [f"{one.how} {one.detail}" for one in client.asked if one.how != "finished"]
 
 
 def length(desk: Desk) -> tuple[float, str]:
@@ -138,14 +119,14 @@ def test_there_and_back_while_a_client_is_served(desk: Desk, drafters: dict[str,
         back = desk.json("switch", "--hot", "hot-a", str(drafters["a"]), *QUICK, timeout=400)
         again, once_more = length(desk)
     assert there["outcome"] == back["outcome"] == "done"
-    assert client.lost == [] and client.good > 0
+    assert lost(client) == [] and client.served() > 0
     assert first > 1.8 and worse < 1.15 and again == pytest.approx(first, abs=0.4)
     assert text == same == once_more, "the target checks each token"
     assert shown["drafter"] == str(drafters["b"]) and shown["by"]
     sent = history(desk)
     assert sent[0]["before"] == sent[1]["after"] != sent[0]["after"]
     STATE.update(
-        first=first, worse=worse, again=again, served=client.good, swaps=[one["swap_s"] for one in sent]
+        first=first, worse=worse, again=again, served=client.served(), swaps=[one["swap_s"] for one in sent]
     )
     healthy(desk)
 
@@ -236,7 +217,7 @@ def test_a_sender_killed_at_each_step(desk: Desk, drafters: dict[str, Path], at:
 
     with steady(desk.port, 0.2) as client:
         final = asyncio.run(story())
-    assert client.lost == []
+    assert lost(client) == []
     healthy(desk)
     now, _ = length(desk)
     if at == "sent":
@@ -285,13 +266,44 @@ def test_a_hundred_in_a_row_under_load(desk: Desk, drafters: dict[str, Path]) ->
     with steady(desk.port, 0.1) as client:
         finals = asyncio.run(story())
     assert finals == ["done"] * 100
-    assert client.lost == [] and client.good > 100
+    assert lost(client) == [] and client.served() > 100
     sent = history(desk)[began:]
     assert len({one["after"] for one in sent if one["drafter"] == str(drafters["a"])}) == 1
     assert length(desk)[0] == pytest.approx(STATE["first"], abs=0.4)
     healthy(desk)
     STATE["hundred"] = sorted(one["swap_s"] for one in sent)
-    STATE["hundred_served"] = client.good
+    STATE["hundred_served"] = client.served()
+
+
+@pytest.mark.slow
+def test_two_ranks_on_one_host(desk: Desk, drafters: dict[str, Path]) -> None:
+    """tp 2: each rank reads the same files; there, back, and a tensor of another shape refused."""
+    run = desk.json("runs", "gpu")["runs"][0]["id"]
+    assert desk.run("stop", run, "--host", "gpu", "--yes", "--confirm", run).returncode == 0
+    (desk.home / "profiles/hot-tp2.toml").write_text(
+        'extends = "hot-a"\n[server]\ntp-size = 2\n[env]\nSGLANG_CPU_OMP_THREADS_BIND = "0|1"\n'
+    )
+    try:
+        assert desk.json("launch", "hot-tp2", "--wait", "--yes", timeout=400)["outcome"] == "done"
+        first, text = length(desk)
+        with steady(desk.port, 0.1) as client:
+            there = desk.json("switch", "--hot", "hot-tp2", str(drafters["b"]), *QUICK, timeout=400)
+            worse, same = length(desk)
+            refused = desk.run("switch", "--hot", "hot-tp2", str(drafters["bad"]), "--yes")
+            back = desk.json("switch", "--hot", "hot-tp2", str(drafters["a"]), *QUICK, timeout=400)
+            again, once_more = length(desk)
+        assert there["outcome"] == back["outcome"] == "done" and refused.returncode == 4
+        assert lost(client) == [] and client.served() > 0
+        assert first > 1.8 and worse < 1.15 and again == pytest.approx(first, abs=0.4)
+        assert text == same == once_more
+        STATE["ranks"] = [
+            ("tp 2: accept length before, other, back", f"{first:.2f}, {worse:.2f}, {again:.2f}")
+        ]
+    finally:
+        run = desk.json("runs", "gpu")["runs"][0]["id"]
+        desk.run("stop", run, "--host", "gpu", "--yes", "--confirm", run)
+    assert desk.json("launch", "hot-a", "--wait", "--yes", timeout=400)["outcome"] == "done"
+    STATE["run"] = desk.json("runs", "gpu")["runs"][0]["id"]
 
 
 @pytest.mark.slow
@@ -319,8 +331,11 @@ def test_beside_the_ordinary_switch(desk: Desk) -> None:
         for step in done["steps"]
         if step["step"] == "ready" and step["status"] == "done"
     ]
-    assert loads and client.lost, "a restart refuses requests"
-    STATE.update(load_s=loads[0], ordinary_s=took)
+    counted = client.count(desk.logs())
+    assert loads and counted["refused"] > 0 and counted["lost"] == 0, (
+        "a restart refuses requests, and loses none"
+    )
+    STATE.update(load_s=loads[0], ordinary_s=took, counted=counted)
     folder = os.environ.get("SPECDASH_RESULTS")
     if folder:
         write(Path(folder) / "hot-switch.md")
@@ -343,8 +358,20 @@ def write(path: Path) -> None:
             "a hundred in a row under load: update open, median and worst",
             f"{hundred[len(hundred) // 2]:.3f} s, {hundred[-1]:.3f} s",
         ),
-        ("requests served and lost meanwhile", f"{STATE.get('hundred_served', STATE['served'])}, 0"),
-        ("ordinary switch: load of the next server alone", f"{STATE['load_s']:.0f} s"),
+        (
+            "requests meanwhile: served, refused, lost",
+            f"{STATE.get('hundred_served', STATE['served'])}, 0, 0",
+        ),
+        ("the same by the ordinary switch: load of the next server alone", f"{STATE['load_s']:.0f} s"),
+        (
+            "… whole command, with the way back that accept length 1.0 asks for",
+            f"{STATE['ordinary_s']:.0f} s",
+        ),
+        (
+            "… requests meanwhile: served, refused, unseen, lost",
+            ", ".join(str(STATE["counted"][kind]) for kind in ("finished", "refused", "unseen", "lost")),
+        ),
+        *STATE.get("ranks", []),
     ]
     lines = [
         "# Hot switch beside the ordinary one",
