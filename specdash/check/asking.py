@@ -23,6 +23,8 @@ GENERATE_S = 20.0
 LAST_WORD_S = 1.0
 """A generation, or the wait for another one's, ends this long before the target's time is over."""
 DENIED = (401, 403)
+LOADS = ("/v1/loads", "/get_load")
+ASKABLE = ("ready", "idle", "busy")
 
 
 class Asker:
@@ -53,7 +55,7 @@ class Asker:
             unknown = answer is not None and answer.status == 404
         metrics = await self._ask(run, "metrics", "/metrics") if self._metrics(run, again) else None
         if metrics is None or metrics.status != 200:
-            answer = await self._first(run, "loads", ("/v1/loads", "/get_load"))
+            answer = await self._first(run, "loads", LOADS)
             denied = denied or (answer is not None and answer.status in DENIED)
             if unknown and answer is not None and answer.status == 404:
                 self._on.found.append(self._no_sglang(run))
@@ -149,7 +151,7 @@ class Asker:
     async def generate(self, run: str) -> None:
         """One generation, if nobody generates there just now; else how the other one's ended."""
         server = self._on.server(run)
-        if server is None or not self._wanted(run):
+        if server is None or not await self._wanted_now(run):
             return
         port = self.port(run)
         self._on.doing = f"generating on port {port}"
@@ -157,6 +159,10 @@ class Asker:
         async with turn(self._link, server.run.http_host, port, wait_s=wait_s) as mine:
             if not mine.held:
                 self._other(port, mine.result, mine.uid)
+                return
+            if not await self._wanted_now(
+                run
+            ):  # while another one was waited for, or one that was given up runs on
                 return
             asked = ready.probe()
             answer = await self._ask(run, "generate", asked["path"], asked["method"], asked["body"].encode())
@@ -168,6 +174,16 @@ class Asker:
             # That we have no key says nothing to those who have one: they take the next turn.
             mine.result = None if denied else {"good": good, "sentence": sentence[:300]}
         self._tell(port, good, sentence, unknown=denied)
+
+    async def _wanted_now(self, run: str) -> bool:
+        """`_wanted` by what the engine counts now: the gauges of its metrics lag by up to 30 s."""
+        if self._usable(run):
+            await self._first(run, "loads", LOADS)
+        return self._wanted(run)
+
+    def _usable(self, run: str) -> bool:
+        server = self._on.server(run)
+        return server is not None and server.status.alive is not False and server.health.state in ASKABLE
 
     def _wanted(self, run: str) -> bool:
         """Not where requests run (tokens that move prove more), not while it loads, not where it is down anyway."""
