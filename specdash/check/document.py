@@ -68,7 +68,8 @@ class TargetDocument(_Part):
     findings: list[Found] = Field(description="The worst first.")
     host: HostValues
     servers: dict[str, dict[str, Value]] = Field(
-        description="Server → accept, accept_start, accept_rate, tok/s, running, queue, cap, kv, cache_hit."
+        description="Server → accept, accept_start, accept_rate, tok/s, running, queue, cap, kv, cache_hit;"
+        " and from the second check on log_errors (since the last one)."
     )
 
 

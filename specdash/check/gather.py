@@ -35,7 +35,7 @@ from specdash.monitor.events import (
 )
 from specdash.monitor.reduce import reduce, start
 from specdash.monitor.sources import lives
-from specdash.monitor.state import FleetState, HostState, ServerState
+from specdash.monitor.state import FleetState, HostState, Reading, ServerState
 from specdash.monitor.untrusted import rows
 from specdash.sglang import servers
 
@@ -77,6 +77,8 @@ class Gatherer:
         """Who serves the target's port, where it is no run of ours."""
         self.unanswered: dict[str, str] = {}
         """Run → in one word, why its port gave no answer."""
+        self.log_errors: dict[str, Reading[float]] = {}
+        """Run → errors in its log since the last check; nothing where there was none."""
         self._records: tuple[Mapping[str, Any], ...] = ()
         self._logs = RunLogs(self, marks or Marks(None))
 

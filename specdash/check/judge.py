@@ -14,9 +14,14 @@ from specdash.monitor.state import Reading, ServerState
 
 
 def servers(target: Target, gatherer: Gatherer) -> Mapping[str, Mapping[str, Reading[float]]]:
-    """Server name → what thresholds can name."""
-    seen = (s for s in gatherer.host.servers.values() if gatherer.looked_at(s))
-    return {_name(target, server): values(server) for server in seen}
+    """Server name → what thresholds can name, and the new errors of its log."""
+    out: dict[str, Mapping[str, Reading[float]]] = {}
+    for server in gatherer.host.servers.values():
+        if gatherer.looked_at(server):
+            errors = gatherer.log_errors.get(server.run.id)
+            more = {} if errors is None else {"log_errors": errors}
+            out[_name(target, server)] = {**values(server), **more}
+    return out
 
 
 def _name(target: Target, server: ServerState) -> str:

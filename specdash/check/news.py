@@ -21,22 +21,25 @@ LONGEST_S = 86400.0
 """A counter that stood still between two checks further apart than this proves nothing."""
 
 
-def log_news(mark: Mark, now_unix: float, data: bytes, left_out: int, said: str) -> Iterator[Finding]:
-    """Errors in what was written since the mark. `said` goes before each sentence."""
+def log_news(
+    mark: Mark, now_unix: float, data: bytes, left_out: int, said: str
+) -> tuple[int, tuple[Finding, ...]]:
+    """(number of errors in what was written since the mark, what to say of it). `said` goes before each sentence."""
     story = feed(Story(), data)
     if not story.errors:
-        return
+        return 0, ()
     count = f"{story.errors} error{'s' if story.errors > 1 else ''}"
     since = f"since the last check, {_ago(now_unix - mark.at_unix)} ago"
     first = _first(story)
     more = f" ({left_out >> 20} MiB before that were not read)" if left_out else ""
-    yield Finding(
+    found = Finding(
         State.WARNING,
         "log-errors",
         f"{said}{count} in the log {since}{more}" + (f", the first: {first}" if first else ""),
         tuple(_words(one) for one in story.all_evidence[:5]),
         "See: specdash logs, specdash explain",
     )
+    return story.errors, (found,)
 
 
 def _first(story: Story) -> str:

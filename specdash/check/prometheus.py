@@ -31,6 +31,7 @@ SERVER: Mapping[str, tuple[str, str]] = {
     "queue": ("queued_requests", "Requests that wait."),
     "cap": ("running_requests_cap", "Most requests that may run at once."),
     "kv": ("kv_used_ratio", "Share of the KV cache in use, 0 to 1."),
+    "log_errors": ("log_errors_since_last_check", "Errors in the log since the last check."),
     "cache_hit": ("cache_hit_ratio", "Share of prompt tokens found in the prefix cache, 0 to 1."),
 }
 """Name of a threshold → (metric, help)."""

@@ -11,7 +11,7 @@ from specdash.errors import RemoteError
 from specdash.host.link import Link
 from specdash.monitor import memory
 from specdash.monitor.events import LogRead
-from specdash.monitor.state import ServerState
+from specdash.monitor.state import Reading, ServerState
 from specdash.monitor.untrusted import text
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ class RunLogs:
         if old is not None:
             if seen is not None and link is not None and old.same_file(seen.device, seen.inode):
                 data, left_out = await self._since(link, server, old, seen)
-                self._on.found += news.log_news(old, now, data, left_out, said)
+                count, found = news.log_news(old, now, data, left_out, said)
+                self._on.found += found
+                self._on.log_errors[run] = Reading(
+                    float(count), "errors", "log since the last check", self._on.state.now, now - old.at_unix
+                )
             self._on.found += news.still(server, old, now, said)
         deaf_unix = None
         if run in self._on.unanswered and server.health.state in ("ready", "idle", "unknown"):

@@ -76,12 +76,13 @@ def test_it_never_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_errors_are_counted_by_the_grammar_of_the_log() -> None:
     old = Mark(time.time() - 400)
     quiet = b"[2026-11-29 12:00:00] INFO: all is well\n[2026-11-29 12:00:01] Error rate is 0\n" * 20
-    assert not list(news.log_news(old, time.time(), quiet, 0, ""))
+    assert news.log_news(old, time.time(), quiet, 0, "") == (0, ())
     trace = (
         b"[2026-11-29 12:00:02 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
         b'  File "x.py", line 1, in f\nRuntimeError: CUDA error: an illegal memory access was encountered\n'
     )
-    (found,) = news.log_news(old, time.time(), quiet + trace, 3 << 20, "kimi: ")
+    count, (found,) = news.log_news(old, time.time(), quiet + trace, 3 << 20, "kimi: ")
+    assert count == 1
     assert found.state is State.WARNING
     assert found.sentence.startswith("kimi: 1 error in the log since the last check, 7 min ago (3 MiB before")
     assert "illegal memory access" in found.sentence

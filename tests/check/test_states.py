@@ -188,6 +188,8 @@ def test_the_state_gives_its_code_and_its_line(
     said = line.partition(" | ")[0].rstrip("\n").replace(str(port), "PORT")
     assert (code, said.count("\n")) == (row["code"], 0), said
     assert matches(row["line"], said), said
+    if row["id"] in ("log-errors", "log-errors-old"):
+        assert f"'log_errors'={2 * row['code']}" in told.out
     if not usage:
         assert told.err == "", "a monitoring system wants one line"
         assert said.partition(":")[0] == {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}[code]
