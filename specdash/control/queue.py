@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from specdash.control import hostruns, switch
+from specdash.control import hostruns, switch, switch_notes
 from specdash.control.launch import READY_S
 from specdash.control.plans import Check, Danger, Plan, Step
 from specdash.errors import Refused, UsageError
@@ -266,7 +266,7 @@ def downtime(queue: Queue, runs: Sequence[Mapping[str, Any]]) -> str:
         if queue.serving and same(queue.serving.spec, row.spec):
             continue
         loads += 1
-        found = switch.load_seconds(runs, row.profile)[:5]
+        found = switch_notes.load_seconds(runs, row.profile)[:5]
         if found:
             known += statistics.median(found)
         else:

@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from specdash.host.remote import folder as folders
 from specdash.host.remote import hotkeys, hotweights, journal, runstore
+from specdash.host.remote.detached import detach, wakeup
 from specdash.host.remote.hotsend import Failed, Sender
 from specdash.host.remote.hotstate import BUNDLE, PLAN, progress
 from specdash.host.remote.wire import CallError
@@ -169,8 +170,6 @@ def work(folder: str, plan: Dict[str, Any], lock: socket.socket) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Detaches; a watcher, and the worker that it starts again when it is killed."""
-    from specdash.host.remote.supervisor import detach, wakeup
-
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 2 or arguments[0] != "hot":
         sys.stderr.write("usage: supervisor.pyz hot FOLDER\n")

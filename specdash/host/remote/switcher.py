@@ -15,6 +15,7 @@ from typing import Any, Dict, Optional
 
 from specdash.host.remote import folder as folders
 from specdash.host.remote import journal, runstore
+from specdash.host.remote.detached import wakeup
 from specdash.host.remote.switchstate import PLAN, lock_id, progress
 from specdash.host.remote.switchsteps import Aborted, StepFailed, Steps
 from specdash.host.remote.wire import CallError
@@ -140,8 +141,6 @@ class Switcher(Steps):
 
 
 def main(folder: str) -> int:
-    from specdash.host.remote.supervisor import wakeup
-
     os.umask(0o077)
     plan = journal.load(folders.path(folder, PLAN))
     if not isinstance(plan, dict):
