@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
 
 from specdash.sglang import advice, conditions, qualify, signs
+from specdash.sglang.signtable import SIGNS
 from specdash.sglang.storytypes import Evidence, Story
 
 EVIDENCE_LINES = 6
@@ -182,7 +183,7 @@ def judge(evidence: Evidence) -> Optional[Candidate]:
 
 
 def _kind(category: str) -> str:
-    return next((s.kind for s in signs.SIGNS if s.category == category), "plain")
+    return next((s.kind for s in SIGNS if s.category == category), "plain")
 
 
 def _cause(

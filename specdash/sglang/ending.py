@@ -1,4 +1,4 @@
-"""States of a living server, its end, and another launch in the same log. Base of `telling.Teller`."""
+"""States of a living server, its end, and another launch in the same log. Base of `oneline.OneLine`."""
 
 from __future__ import annotations
 

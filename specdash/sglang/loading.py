@@ -1,4 +1,4 @@
-"""What the known lines of a load mean for a story: its phases. Base of `telling.Teller`."""
+"""What the known lines of a load mean for a story: its phases. Base of `ending.Ending`."""
 
 from __future__ import annotations
 

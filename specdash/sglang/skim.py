@@ -3,7 +3,7 @@
 Nearly all lines of a server repeat few shapes with other numbers in them: access lines, batch lines, chatter. A
 shape is the line with every digit made a zero. For a shape that was met before it is known whether a line of it
 says nothing (`SILENT`), is a batch whose numbers stand at known places (a `Shape`), or must be read (`SPEAKS`).
-What is here follows from the rules that read lines one by one (`telling.Teller.part`) and never differs from
+What is here follows from the rules that read lines one by one (`oneline.OneLine.part`) and never differs from
 them: whatever is in doubt must be read. The memories are bounded; forgetting costs time only.
 """
 

@@ -11,7 +11,7 @@ LOUD = ("ERROR", "CRITICAL", "FATAL", "WARNING", "WARN")
 KEYS = frozenset(phases.BY_FIRST_WORDS) | frozenset(
     (b"Decode", b"Prefil", b"Ignore", b"INFO: ", b"ERROR:", b"WARNIN", b"CRITIC")
 )
-"""First six bytes of messages that are known kinds (`telling.KEYED`)."""
+"""First six bytes of messages that are known kinds (`oneline.KEYED`)."""
 PYTHON_WARNING = re.compile(rb"\S+:\d+: \w*Warning: ")
 PRINTED = (b"batch", b"oad weight", b"server", b"KV Cache", b"Captur")
 """Bytes of lines without a head in which a message of an unknown logging format may be."""

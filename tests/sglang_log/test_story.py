@@ -248,6 +248,6 @@ def test_other_programs_errors_are_no_flag_of_ours() -> None:
 
 def test_the_keys_of_known_kinds_are_those_that_have_an_action() -> None:
     """`speaking.KEYS` stands apart from the actions, which need the teller."""
-    from specdash.sglang import speaking, telling
+    from specdash.sglang import oneline, speaking
 
-    assert set(telling.KEYED) == speaking.KEYS
+    assert set(oneline.KEYED) == speaking.KEYS
