@@ -152,6 +152,11 @@ class BaseMeasured:
     record: Mapping[str, Json]
 
 
+@dataclass(frozen=True, slots=True)
+class BasesRead:
+    """The logs of earlier base runs were looked through once: what `BaseMeasured` did not tell is not there."""
+
+
 Body = (
     Tick
     | LinkChanged
@@ -168,6 +173,7 @@ Body = (
     | ActionChanged
     | PulseSeen
     | BaseMeasured
+    | BasesRead
 )
 
 

@@ -16,6 +16,7 @@ from specdash.monitor import alarms, reduce_gpu, reduce_http, reduce_link, reduc
 from specdash.monitor.events import (
     ActionChanged,
     BaseMeasured,
+    BasesRead,
     Event,
     GpusSampled,
     HostSampled,
@@ -39,6 +40,7 @@ HOST_RULES: Mapping[type, Callable[[HostState, Event, Any], HostState]] = {
     HostSampled: reduce_link.host_sampled,
     ActionChanged: reduce_link.action_changed,
     BaseMeasured: reduce_link.base_measured,
+    BasesRead: reduce_link.bases_read,
     GpusSampled: reduce_gpu.gpus_sampled,
     ProcessesSeen: reduce_gpu.processes_seen,
     RunsListed: reduce_run.runs_listed,

@@ -7,7 +7,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from specdash.monitor.events import ActionChanged, BaseMeasured, Event, HostSampled, HostSeen, LinkChanged
+from specdash.monitor.events import (
+    ActionChanged,
+    BaseMeasured,
+    BasesRead,
+    Event,
+    HostSampled,
+    HostSeen,
+    LinkChanged,
+)
 from specdash.monitor.state import ActionState, HostState
 
 MOST_ACTIONS = 50
@@ -95,3 +103,7 @@ def base_measured(host: HostState, event: Event, body: BaseMeasured) -> HostStat
     record = frozen(body.record)
     rest = tuple(base for base in host.bases if base != record)
     return replace(host, bases=(*rest, record)[-MOST_BASES:])
+
+
+def bases_read(host: HostState, event: Event, body: BasesRead) -> HostState:
+    return replace(host, bases_at=event.at)

@@ -23,6 +23,7 @@ from specdash.host.open import open_link as open_any
 from specdash.monitor import bases
 from specdash.monitor.events import (
     BaseMeasured,
+    BasesRead,
     Body,
     Event,
     GpusSampled,
@@ -99,6 +100,7 @@ class HostSource:
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
         self._listed: list[str] = []
+        self._first_list = asyncio.Event()
         self._bases_read: set[tuple[str, bool]] = set()
         self.faults: list[str] = []
         """Sentences of what went wrong in a source and was tried again, newest last, bounded."""
@@ -229,6 +231,7 @@ class HostSource:
 
     async def _bases(self, link: Link) -> None:
         """What earlier base runs of a target decoded, by the end of their logs: each is read once, once more ended."""
+        await self._first_list.wait()
         while True:
             seen = [server for run in self._listed if (server := self._see(run)) is not None]
             for server in bases.wanted(seen):
@@ -248,7 +251,8 @@ class HostSource:
                 data = bytes(got.get("blob", b""))
                 for record in await asyncio.to_thread(bases.of_log, self.host.name, server, data):
                     self.emit(BaseMeasured(record), "log")
-            await asyncio.sleep(BASES_EVERY_S if self._listed else 1.0)
+            self.emit(BasesRead())
+            await asyncio.sleep(BASES_EVERY_S)
 
     async def _runs(self, link: Link) -> None:
         base = link.hello.get("base", "")
@@ -257,6 +261,7 @@ class HostSource:
             records = rows(listed.get("runs"))
             self.emit(RunsListed(records), host_at=number(listed.get("now_boot")))
             self._listed = [text(record.get("id")) for record in records]
+            self._first_list.set()
             self._sort_out(link, records)
             for name, task in list(self._tasks.items()):
                 if task.done():

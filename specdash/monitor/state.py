@@ -338,6 +338,8 @@ class HostState:
     processes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     actions: tuple[ActionState, ...] = ()
     bases: tuple[Mapping[str, Any], ...] = ()
+    bases_at: float | None = None
+    """Local time when earlier base runs were last looked through; None: not yet, so *no base* is not known."""
     alarms: tuple[Alarm, ...] = ()
 
 

@@ -30,7 +30,10 @@ def _host_settled(host: HostState) -> bool:
         return True
     if host.link.status != "up" or host.gpus is None or not host.sample or host.runs_at is None:
         return False
-    return all(_server_settled(server) for server in host.servers.values() if lives_now(server))
+    living = [server for server in host.servers.values() if lives_now(server)]
+    if host.bases_at is None and any(server.breakeven.verdict != "not_speculating" for server in living):
+        return False  # break-even would say *not known yet* of what only was not read yet
+    return all(_server_settled(server) for server in living)
 
 
 def _server_settled(server: ServerState) -> bool:

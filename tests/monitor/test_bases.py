@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,23 @@ import pytest
 from specdash.config.hosts import Host
 from specdash.errors import RemoteError
 from specdash.monitor import bases, sources
-from specdash.monitor.events import BaseMeasured, Event
+from specdash.monitor.events import BaseMeasured, BasesRead, Event
 from specdash.monitor.logstore import LogStore
+from specdash.monitor.reduce import reduce
 from specdash.monitor.sources import HostSource
-from specdash.monitor.state import DrafterNow, RunFacts, RunStatus, ServerState
+from specdash.monitor.state import (
+    BreakEven,
+    DrafterNow,
+    FleetState,
+    GpuBoard,
+    HostState,
+    LinkState,
+    LogState,
+    RunFacts,
+    RunStatus,
+    ServerState,
+)
+from specdash.verbs.watching import settled
 
 
 def line(second: int, running: int, tok_s: float, accept: float | None = None, dp: str = "") -> str:
@@ -127,14 +141,35 @@ async def test_the_source_reads_each_base_log_once(tmp_path: Any, monkeypatch: p
 
     source = HostSource(Host(name="h"), emit, see, lambda run: LogStore("h", run, tmp_path), sources.DEFAULT)
     source._listed = list(known)
+    source._first_list.set()
     link = OneLog("".join(line(s, 2, 120.0) for s in range(60)))
     task = asyncio.create_task(source._bases(link))  # type: ignore[arg-type]
     async with asyncio.timeout(10):
         await came.wait()
         await again.wait()  # a second round, which asks for nothing again
     task.cancel()
-    (event,) = seen
+    event, *rest = seen
+    assert rest and all(
+        isinstance(later.body, BasesRead) for later in rest
+    )  # told once it is all that there is
     assert isinstance(event.body, BaseMeasured)
     assert event.body.record["tok_s"] == pytest.approx(120) and event.body.record["running"] == 2.0
     assert "run base" in event.body.record["source"]
     assert len(link.asked) == 2 and len(source.faults) == 1
+
+
+def test_a_picture_is_not_whole_while_break_even_may_only_lack_what_was_not_read_yet() -> None:
+    """On an H200 `status` said *no base measurement* a second before it would have had it."""
+    host = HostState(
+        "h", link=LinkState("up"), gpus=GpuBoard((), "nvml"), sample={"now_boot": 1.0}, runs_at=1.0
+    )
+    drafting = replace(
+        server("now", "EAGLE3", alive=True),
+        log=LogState(missing="unreadable"),
+        breakeven=BreakEven("unknown"),
+    )
+    state = FleetState(hosts={"h": replace(host, servers={"now": drafting})})
+    assert not settled(state)
+    assert settled(reduce(state, Event(2.0, "h", BasesRead())))
+    base = replace(drafting, breakeven=BreakEven("not_speculating"))
+    assert settled(FleetState(hosts={"h": replace(host, servers={"now": base})}))
