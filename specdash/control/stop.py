@@ -6,7 +6,7 @@ the link drops. `cleanup` is the same for a run whose launcher died and left pro
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from specdash.control import hostruns
@@ -76,7 +76,7 @@ async def plan(
             f"{hostruns.running(requests)}; what is left after {drain_s or deadline_s:.0f} s is given up."
         )
     if not left and record["phase"] != "starting":
-        notes.append(REFUSED)
+        notes += [REFUSED, *caveats(record)]
     return Plan(
         id=hostruns.new_id(f"stop-{run_id}"),
         kind="cleanup" if left else "stop",
@@ -89,6 +89,18 @@ async def plan(
         typed_also=(run_id,),
         spec={"run_id": run_id, "drain_s": drain_s, "idle_s": idle_s, "deadline_s": deadline_s},
     )
+
+
+def caveats(record: Mapping[str, Any]) -> list[str]:
+    """What of this server's command line makes its end less gentle than `closing` says."""
+    flags = dict(zip(record.get("argv") or (), (record.get("argv") or ())[1:], strict=False))
+    workers = str(flags.get("--tokenizer-worker-num") or "1")
+    if workers == "1":
+        return []
+    return [
+        f"It has {workers} tokenizer workers: there SGLang ends each by its own TERM, and the first that is idle ends the "
+        "schedulers (by its source). What the others have accepted may be cut; wait for a quiet moment (--wait-idle)."
+    ]
 
 
 def closing(pid: object, drain_s: float, deadline_s: float) -> str:

@@ -160,7 +160,7 @@ async def plan(
         notes.append(
             f"{hostruns.running(requests)} now; what is left after {drain_s or deadline_s:.0f} s is given up."
         )
-    notes.append(stop.REFUSED)
+    notes += [stop.REFUSED, *stop.caveats(a)]
     notes += rules.rule(spec.algorithm, before)
     if not side_by_side:
         notes.append(

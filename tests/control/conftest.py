@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,38 +11,10 @@ import pytest
 
 from specdash.config.hosts import Host
 from specdash.host.open import open_link
-from specdash.host.remote import procs
 from specdash.sglang.commandline import LaunchSpec
+from tests.support.hostkit import STUB, free_port, root
 
-STUB = Path(__file__).parents[1] / "support" / "engine_stub.py"
-
-
-def _end_marked(root: Path) -> None:
-    """End what a test left: only processes whose environment or command names this test's own folder."""
-    word = str(root).encode()
-    for pid in procs.pids():
-        if pid == os.getpid():
-            continue
-        line = procs.read_bytes(f"/proc/{pid}/cmdline", 65536) or b""
-        env = procs.environ(pid) or {}
-        if word in line or env.get(b"TEST_ROOT_MARK") == word:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-
-@pytest.fixture
-def root(tmp_path: Path):
-    yield tmp_path
-    _end_marked(tmp_path)
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+__all__ = ["free_port", "root"]
 
 
 @pytest.fixture

@@ -230,3 +230,12 @@ def test_the_plan_says_what_differs_and_how_long_it_takes():
     assert not [line for line in said if "--tp" in line]
     runs = [{"profile": "b", "started_boot_s": 10.0, "ready_boot_s": 310.0}, {"profile": "a"}]
     assert "300 s" in downtime(runs, "a", "b") and "not known" in downtime([], "a", "b")
+
+
+def test_a_server_with_several_tokenizer_workers_is_told_apart():
+    from specdash.control import stop
+
+    many = ["python", "-m", "sglang.launch_server", "--tokenizer-worker-num", "4"]
+    assert stop.caveats({"argv": many[:3]}) == [] == stop.caveats({})
+    (said,) = stop.caveats({"argv": many})
+    assert "4 tokenizer workers" in said and "--wait-idle" in said
