@@ -9,14 +9,21 @@ import pytest
 from tests.support.fakehub import STATES, FakeOperator
 from tests.support.tuikit import screen, settle, text_of
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+CASES = [
+    # Wide screens differ in layout, not in state: some of them run by default, the others in the slow suite.
+    pytest.param(state, size, id=f"{state}-{size[0]}x{size[1]}", marks=[pytest.mark.slow] if seldom else [])
+    for state in STATES
+    for size, seldom in (
+        ((80, 24), False),
+        ((120, 40), state in ("connecting", "refused", "empty", "base", "idle", "gpu_lost", "slow")),
+        ((200, 60), True),
+    )
+    if size != (200, 60) or state in ("ready", "loading", "stale")
+]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state, size", CASES)
 async def test_state(state: str, size: tuple[int, int], same: Any) -> None:
-    if size == (200, 60) and state not in ("ready", "loading", "stale"):
-        pytest.skip("wide screens differ in layout, not in state")
     async with screen(state, size) as (app, _):
         same(f"{state}-{size[0]}x{size[1]}", text_of(app))
 
@@ -58,7 +65,13 @@ OVER = {
 }
 
 
-@pytest.mark.parametrize("page", OVER)
+SELDOM = ("pulse", "adopt", "take-back", "fleet-stale", "one-line")
+"""What other tests ask for by its words."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in SELDOM else []) for page in OVER]
+)
 async def test_over_the_screen(page: str, same: Any) -> None:
     state, keys, more = OVER[page]
     async with screen(state, operator=FakeOperator(**more)) as (app, pilot):
