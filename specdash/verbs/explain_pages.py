@@ -17,7 +17,7 @@ GAUGES = (
     ("token_usage", "KV in use (0..1)"),
     ("gen_throughput", "tok/s, last decode interval (stays when idle)"),
     ("spec_accept_length", "accept length, last decode interval (bonus token counts; stays when idle)"),
-    ("spec_accept_rate", "accept rate, last decode interval"),
+    ("spec_accept_rate", "accept rate, last decode interval (0.5.11 changed what it is a share of)"),
     ("cache_hit_rate", "cache hit rate"),
 )
 COUNTERS = (
@@ -51,10 +51,11 @@ def metrics_page(data: bytes) -> Told:
             continue  # SGLang writes 0 where nothing speculates; an accept length is at least 1
         if not ranks:
             continue
-        body["gauges"][name] = {rank or "all": value for rank, value in ranks.items()}
-        told = ", ".join(
-            f"DP{rank} {value:g}" if rank else f"{value:g}" for rank, value in sorted(ranks.items())
-        )
+        if name.startswith("spec_accept"):  # a rank that has not speculated yet writes 0 too
+            ranks = {rank: value or None for rank, value in ranks.items()}
+        ordered = sorted(ranks.items(), key=lambda item: (len(item[0] or ""), item[0] or ""))
+        body["gauges"][name] = {rank or "all": value for rank, value in ordered}
+        told = ", ".join(f"DP{rank} {_short(value)}" if rank else _short(value) for rank, value in ordered)
         lines.append(f"  {words}: {told}")
     lines.append("Since the server started")
     for name, words in COUNTERS:
@@ -140,6 +141,10 @@ def gpu_table(data: bytes) -> Told:
 
 
 READERS = {"metrics": metrics_page, "server_info": server_json, "nvidia_smi": gpu_table}
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
 
 
 def _dash(value: float | int | None) -> str:

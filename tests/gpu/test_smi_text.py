@@ -150,3 +150,20 @@ def test_any_text_gives_no_error_and_no_made_up_number(text: str) -> None:
     smi_text.apps(text, smi_text.APP_FIELDS)
     gpu_faults.diagnose(text)
     rocm_text.rocm(text)
+
+
+def test_a_cell_that_is_no_number_is_not_told_and_takes_nothing_with_it() -> None:
+    text = (
+        "index, name, memory.used [MiB], power.draw [W], ecc.errors.uncorrected.volatile.total\n"
+        "0, H200, 100 MiB, [Insufficient Permissions], 3 errors\n"
+        "1, H200, 1e999 MiB, 70 W, 1e999\n"
+    )
+    told = smi_text.board(text, [])
+    first, second = told["gpus"]
+    assert (first["memory_used_mib"], first["power_w"], first["ecc_uncorrected"]) == (100, None, 3)
+    assert (second["memory_used_mib"], second["power_w"], second["ecc_uncorrected"]) == (None, 70, None)
+    assert told["category"] == "" and told["problem"] == ""
+
+
+def test_a_whole_tool_that_may_not_ask_is_told_as_that() -> None:
+    assert smi_text.board("NVML: Insufficient Permissions\n", [])["category"] == "denied"

@@ -58,3 +58,14 @@ def test_a_gpu_table_keeps_what_is_not_told_apart_from_zero():
     text, body = pages.gpu_table(csv)
     assert body["gpus"][0]["memory_used_mib"] is None and body["gpus"][0]["utilisation_pct"] == 0
     assert "memory - of 100 MiB" in text
+
+
+def test_dp_ranks_are_in_their_order_and_one_that_never_speculated_has_no_accept_length() -> None:
+    page = "".join(
+        f'sglang:spec_accept_length{{model_name="m",dp_rank="{rank}"}} {0 if rank == 3 else 2.5}\n'
+        f'sglang:num_running_reqs{{model_name="m",dp_rank="{rank}"}} {rank}\n'
+        for rank in range(11)
+    )
+    text, body = pages.metrics_page(page.encode())
+    assert body["gauges"]["spec_accept_length"]["3"] is None
+    assert "DP3 -," in text and "DP2 2, DP3 3" in text and text.index("DP9 9") < text.index("DP10 10")

@@ -45,7 +45,8 @@ def diagnose(text: str, kernel: str = "") -> Dict[str, Any]:
             "sentence": "nvidia-smi is there, but no NVIDIA driver answers or it has no device.",
             "step": "Look at `lsmod | grep nvidia` and, in a container, at how GPUs are handed to it.",
         }
-    if re.search(r"Insufficient Permissions", text):
+    # One cell of a table is one field that this user may not see; a sentence of its own is the whole driver.
+    if re.search(r"(?m)^[^,\[\]]*Insufficient Permissions[^,\[\]]*$", text):
         return {
             "category": "denied",
             "sentence": "This user may not ask the NVIDIA driver.",

@@ -8,6 +8,7 @@ Run under Python 3.8, standard library only.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
@@ -106,6 +107,8 @@ def number(text: Optional[str], memory: bool = False) -> Optional[float]:
     if found is None:
         return None
     value = float(found.group(1))
+    if not math.isfinite(value):  # 1e999: no such number was measured
+        return None
     return value * _SCALE.get(found.group(2).lower(), 1.0) if memory else value
 
 
@@ -236,7 +239,8 @@ def _gpu(row: Mapping[str, str], position: int) -> Gpu:
         elif key == "mig":
             gpu[key] = {"enabled": True, "disabled": False}.get(cell.lower())
         elif key == "ecc_uncorrected":
-            gpu[key] = None if number(cell) is None else int(float(cell))
+            errors = number(cell)
+            gpu[key] = None if errors is None else int(errors)
         elif gpu[key] is None:
             gpu[key] = number(cell, memory=key.startswith("memory_"))
     gpu["memory_kind"] = memory_kind(gpu, row.get("memory.total"))
