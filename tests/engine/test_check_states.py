@@ -23,7 +23,7 @@ import pytest
 from specdash.check import document
 from tests.support import engine as engines
 from tests.support.clients import Clients
-from tests.support.engine import WORDS, Desk
+from tests.support.engine import Desk
 
 pytestmark = [
     pytest.mark.engine,
@@ -31,6 +31,8 @@ pytestmark = [
     pytest.mark.xdist_group("engine"),
     pytest.mark.timeout(3600),
 ]
+LONGEST = 3900
+"""Tokens of a prompt: the model takes 4096."""
 CHECKS = int(os.environ.get("SPECDASH_CHECKS", "20"))
 
 
@@ -114,14 +116,27 @@ def test_steady_clients_meet_no_check(desk: Desk) -> None:
 
 
 def test_a_long_prefill_is_busy_and_not_down(desk: Desk) -> None:
-    thread = threading.Thread(target=lambda: desk.generate(WORDS * 300, tokens=4), daemon=True)
+    """Requests as long as the model takes, one after another, so that the engine prefills while it is looked at."""
+    over, told = threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            ids = [5 + (number + len(told)) % 900 for number in range(LONGEST)]  # none is in the prefix cache
+            body = {"input_ids": ids, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+            told.append(engines.post(desk.port, body)["meta_info"]["prompt_tokens"])
+
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    states = set()
-    while thread.is_alive():
-        data = document_of(desk, "--window", "0", "--timeout", "8")
-        states.add(data["state"])
-    thread.join()
-    assert states == {"OK"}, data["line"]
+    try:
+        lines = {
+            (data := document_of(desk, "--window", "0", "--timeout", "8"))["line"]: data["state"]
+            for _ in range(3)
+        }
+    finally:
+        over.set()
+        thread.join(60)
+    assert set(lines.values()) == {"OK"}, lines
+    assert told and set(told) == {LONGEST}, "it prefilled"
 
 
 def test_checks_in_a_row_leave_the_engine_as_it_was(desk: Desk) -> None:
