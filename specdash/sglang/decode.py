@@ -62,7 +62,6 @@ ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 """Digits to one digit: what is left of a line is its shape, and lines of one shape are read alike."""
 MAX_SHAPED = 400
 """Bytes: longer messages are read one by one."""
-MAX_SHAPES = 2048
 WHOLE = re.compile(rb"\d{1,15}")
 BROKEN = re.compile(rb"\d{1,12}(?:\.\d{1,9})?")
 NO_NUMBER = re.compile(rb"[^\s0-9._+a-zA-Z-]")
