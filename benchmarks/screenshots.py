@@ -2,7 +2,7 @@
 
 Starts the demo host, opens the real dashboard on it without a terminal, drives it by keys and saves SVGs. Times and
 numbers differ from run to run; `tests/tui/test_tui_screenshots.py` fails when the saved ones no longer show what the
-screen shows (headings, keys), so they cannot go stale unnoticed.
+screen shows (headings, keys, rows of the comparison), so they cannot go stale unnoticed.
 """
 
 from __future__ import annotations
@@ -98,6 +98,14 @@ async def main(folder: Path) -> None:
         await until(pilot, lambda: app.server.breakeven.break_even is not None, "break-even")
         await pilot.pause(45)
         save(app, folder, "ready")
+        await pilot.press("r")
+        await pilot.pause(0.5)
+        await pilot.press("space", "down", "space", "C")
+        await until(pilot, lambda: type(app.screen).__name__ == "CompareScreen", "the runs side by side")
+        told = app.screen.histories
+        await until(pilot, lambda: len(told) == 2 and all(one.lines for one in told.values()), "both logs")
+        await pilot.pause(2)
+        save(app, folder, "compare")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,30 @@ def test_ready_shows_the_numbers_that_matter() -> None:
     assert "break-even" in text and "accept length" in text and "tok/s" in text
 
 
+def test_compare_shows_what_the_comparison_has() -> None:
+    text = words("compare")
+    rows = (
+        "tok/s",
+        "accept length",
+        "requests at once",
+        "seen over",
+        "start to ready",
+        "from the first decode line on",
+    )
+    missing = [
+        word for word in (*rows, "graph capture", "Break-even accept length by these two") if word not in text
+    ]
+    assert not missing, f"compare.svg is stale: run benchmarks/screenshots.py ({missing})"
+
+
+def test_the_plan_shows_its_answers() -> None:
+    for name in ("launch", "switch"):
+        text = words(name)
+        assert "▸ Cancel" in text or "to confirm" in text, (
+            f"{name}.svg is stale: run benchmarks/screenshots.py"
+        )
+
+
 def test_help_lists_every_action() -> None:
     text = words("help")
     for action in ACTIONS[:6]:
