@@ -1,4 +1,4 @@
-"""Figures of a fleet: `python benchmarks/fleet.py [screen] [check] [status] [--hosts 64] [--dead 10] [--seconds 20]`.
+"""Figures of a fleet: `python benchmarks/fleet.py [screen] [check] [status] [--hosts 64] [--dead 0 10] [--seconds 20]`.
 
 The hosts are simulated GPU hosts (8 GPUs each), reached over real SSH connections with an agent each, sampled at 1 Hz.
 They are served by SERVERS demo processes of this machine, so that what is measured is the specdash process alone; a
@@ -110,7 +110,7 @@ def screen(config: Path, hosts: int, dead: int, seconds: float) -> None:
         core = 100 * (one.cpu_s() - before) / took
         waits = []
         for turn in range(60):
-            key, words = ((b"?", b"break-even"), (b"H", b"Fleet"))[turn % 2]
+            key, words = ((b"?", b"Keys"), (b"H", b"Fleet"))[turn % 2]
             one.read(0.2)
             os.write(one.master, key)
             got, waited = one.read(3, words)
@@ -179,18 +179,18 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="*", default=["screen", "check", "status"])
     parser.add_argument("--hosts", type=int, default=64)
-    parser.add_argument("--dead", type=int, default=10)
+    parser.add_argument("--dead", type=int, nargs="+", default=[0, 10], help="each of these is measured")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--timeout", type=float, default=10.0)
     args = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
-    for dead in dict.fromkeys((0, args.dead)) if "screen" in args.what else (args.dead,):
+    for dead in args.dead:
         with fleet(args.hosts, dead) as config:
             if "screen" in args.what:
                 screen(config, args.hosts, dead, args.seconds)
-            if dead == args.dead and "check" in args.what:
+            if "check" in args.what:
                 check(config, args.hosts, dead, args.timeout)
-            if dead == args.dead and "status" in args.what:
+            if "status" in args.what:
                 status(config, args.hosts, dead)
 
 
