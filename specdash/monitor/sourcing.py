@@ -13,6 +13,8 @@ LONG_S = 60.0
 FRESH_S = 15.0
 """A value of a source that is polled is stale when older than this."""
 SILENT_S = 30.0
+SURE_S = 5.0
+"""Where no tokens are counted, nothing may have run for so long before it is idleness: requests can be short."""
 LOG, METRICS, LOADS, INFO = "log decode lines", "metrics realtime_tokens_total", "/v1/loads", "/server_info"
 GAUGE = "metrics gen_throughput"
 """Before 0.5.8 there is no counter that moves while requests run."""
@@ -47,6 +49,10 @@ def known_idle(m: Memory, now: float) -> bool | None:
                     newest.tokens is not None and before.tokens is not None and newest.tokens > before.tokens
                 )
                 if before.running or moved:
+                    return False
+                # Where no tokens are counted (`/v1/loads`), short requests can hide from two looks a second apart.
+                blind = newest.tokens is None and m.loads_at is not None and newest.at - m.loads_at < FRESH_S
+                if blind and any(c.running for c in m.counts if c.at > newest.at - SURE_S):
                     return False
             # Gauges are written with batches only: a newer decode line beats them.
             return m.last_decode is None or m.last_decode <= newest.at

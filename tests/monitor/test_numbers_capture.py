@@ -119,6 +119,15 @@ def test_idle_is_idle_after_the_last_request(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["log", "metrics", "loads"])
+@pytest.mark.parametrize("name", ["eagle3", "base", "simulated", "ngram"])
+def test_no_second_under_a_steady_load_is_shown_as_idle(name: str, source: str) -> None:
+    """Also where two looks fall between two short requests."""
+    for level in kit.levels(rows(name)):
+        told = [s.numbers.idle for t, s in seen(name, source) if level.begin + 12 <= t <= level.end]
+        assert told and True not in told, (level.streams, told.count(True))
+
+
+@pytest.mark.parametrize("source", ["log", "metrics", "loads"])
 def test_running_requests_are_the_streams(source: str) -> None:
     for level in kit.levels(rows("eagle3")):
         values = kit.shown(seen("eagle3", source), *level.steady(), lambda n: n.running.value)
