@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import pty
@@ -334,6 +335,7 @@ def main() -> int:
     if options.role:
         from specdash.config.hosts import Host
 
+        gc.set_threshold(50_000, 20, 100)  # as the command line does (`cli._own_process`)
         host = Host.model_validate_json((options.folder / "host.json").read_text())
         if options.role == "watch":
             asyncio.run(watch(options.folder, host))
