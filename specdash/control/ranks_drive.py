@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal
 
-from specdash.control import hostruns, pulse, ranks_follow, ranks_launch, ranks_stop, ranks_store, ranks_story
+from specdash.control import (
+    hostruns,
+    pulse,
+    ranks_follow,
+    ranks_launch,
+    ranks_ready,
+    ranks_stop,
+    ranks_store,
+    ranks_story,
+)
 from specdash.control.plans import StepEvent
 from specdash.control.ranks_journal import Driver
 from specdash.control.ranks_store import Server
@@ -140,7 +149,7 @@ async def _stop(driver: Driver, server: Server, step: str, drain_s: float) -> As
 
 
 async def _ready(driver: Driver, server: Server, step: str) -> AsyncIterator[StepEvent]:
-    async for event in ranks_launch.follow(
+    async for event in ranks_ready.follow(
         driver.party,
         driver.id,
         server.id,
@@ -190,7 +199,7 @@ async def _watch(driver: Driver) -> AsyncIterator[StepEvent]:
             await watch.changed()
             ended = [view for view in watch.views() if view.ended]
             if ended:
-                await asyncio.sleep(ranks_launch.SETTLE_S)
+                await asyncio.sleep(ranks_ready.SETTLE_S)
                 merged = ranks_story.merge(watch.views())
                 raise Failed(
                     " ".join([merged.sentence, *merged.folded]) + " That was within its first minutes."

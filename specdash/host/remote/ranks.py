@@ -116,7 +116,8 @@ def _journal_file(base: str, ident: str) -> str:
 def _save(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     """{base, id, state, driver, stale_s, release} → the journal of a switch over hosts, replaced whole.
 
-    Without `state`, a heart-beat alone; `release`: nobody drives it from now on. One driver at a time: another one's journal that was written within `stale_s` is not touched (code "busy").
+    Without `state`, a heart-beat alone; `release`: nobody drives it from now on. One driver at a time: another one's
+    journal that was written within `stale_s` is not touched (code "busy").
     """
     base, ident = runstore.base_of(params), str(params.get("id") or "")
     path, driver = _journal_file(base, ident), str(params.get("driver") or "")
