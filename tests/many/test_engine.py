@@ -208,7 +208,9 @@ def test_one_link_is_cut_while_it_loads(desk: ManyDesk, results: Results) -> Non
     began = time.monotonic()
     done = desk.json("stop", "--unproven", "--yes")
     took_2 = time.monotonic() - began
-    assert done["outcome"] in ("done", "ended"), done  # ended: it lost its peer for good when the cable was back
+    assert done["outcome"] in ("done", "ended"), (
+        done
+    )  # ended: it lost its peer for good when the cable was back
     told = last(done) if done.get("steps") else done["sentence"]
     nothing_left(desk, answer["together"])
     results.add("one link cut while it loads", last(answer), code, took_1)

@@ -23,7 +23,7 @@ NOWHERE = ("192.0.2.1", 9)
 """An address of RFC 5737 that is nobody's. A UDP socket that is connected to it sends nothing, and has the source
 address of the default route."""
 
-_listeners: Dict[str, socket.socket] = {}
+_listeners: Dict[str, Tuple[socket.socket, threading.Thread]] = {}
 
 
 def interfaces() -> List[Dict[str, Any]]:
@@ -121,14 +121,15 @@ def _listen(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
             "Take another address or port (`dist-init-addr`).",
         ) from None
     port = int(sock.getsockname()[1])
-    _listeners[word] = sock
-    threading.Thread(target=_serve, args=(sock, word, time.monotonic() + seconds), daemon=True).start()
+    thread = threading.Thread(target=_serve, args=(sock, word, time.monotonic() + seconds), daemon=True)
+    _listeners[word] = (sock, thread)
+    thread.start()
     return {"port": port}
 
 
 def _serve(sock: socket.socket, word: str, until: float) -> None:
     try:
-        while time.monotonic() < until and _listeners.get(word) is sock:
+        while time.monotonic() < until and word in _listeners:
             sock.settimeout(0.5)
             try:
                 one, _ = sock.accept()
@@ -149,7 +150,17 @@ def _serve(sock: socket.socket, word: str, until: float) -> None:
 
 
 def _unlisten(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
-    return {"was": _listeners.pop(str(params.get("word")), None) is not None}
+    """{word} → {"was"}. When it returns, the port is free: a rank may bind it in the same moment."""
+    found = _listeners.pop(str(params.get("word")), None)
+    if found is None:
+        return {"was": False}
+    sock, thread = found
+    try:
+        sock.shutdown(socket.SHUT_RDWR)  # wakes the accept; a close alone would wait for its time to be over
+    except OSError:
+        pass  # it has ended by itself
+    thread.join(3.0)
+    return {"was": True}
 
 
 def _connect(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
