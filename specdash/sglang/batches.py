@@ -146,10 +146,13 @@ class Batches(Traces):
         else:
             s, n, c, r, q, u, t = shape.cut(body)
             new_tokens, cached = int(n) if n else None, int(c) if c else None
-            numbers = (*whole((r, q)), *broken((u, t)))
-            line = _new(
-                PrefillLine, (time, self.at, rank, dp, *whole((s,)), new_tokens, cached, *numbers, here)
-            )
+            tok_s = float(t) if t else None
+            try:
+                seqs, running, queued, usage = INTS[s], INTS[r], INTS[q], FLOATS[u]
+            except KeyError:
+                (seqs, running, queued), (usage,) = whole((s, r, q)), broken((u,))
+            fields = (time, self.at, rank, dp, seqs, new_tokens, cached, running, queued, usage, tok_s, here)
+            line = _new(PrefillLine, fields)
         self.prompt_new += new_tokens or 0
         self.prompt_cached += cached or 0
         return line
