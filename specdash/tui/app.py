@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 from rich.style import Style
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input
 
 from specdash.errors import SpecdashError
 from specdash.monitor.state import ActionState, FleetState, HostState, ServerState
-from specdash.tui import themes
+from specdash.tui import keymap, themes
 from specdash.tui.actions import ACTIONS, Action
 from specdash.tui.alerts import Hook
 from specdash.tui.doing import Doing
@@ -38,13 +38,12 @@ from specdash.tui.panels import Panel, Row
 from specdash.tui.ports import HubLike, Operator, ProfileRow
 from specdash.tui.side import Side
 from specdash.tui.terminal import ascii_only
-from specdash.tui.views.doing import STANDS, doing_rows, shown_action
+from specdash.tui.views.doing import STANDS, doing_rows, shown_action, told_above
 from specdash.tui.views.gpus import board_rows
 from specdash.tui.views.header import header_row
 from specdash.tui.views.link import is_living, newest_server
 from specdash.tui.views.server import server_rows
 from specdash.tui.views.side import host_items, profile_items
-from specdash.tui.views.story import cause_of
 from specdash.tui.words import one_line
 
 UPDATE_S = 0.25
@@ -132,7 +131,8 @@ class SpecdashApp(App[int]):
             # A slow link pays for every frame of an animation.
             self.animation_level = "none"
         self._restyle()
-        self._check_keys()
+        for said in keymap.unknown(self._keys):
+            self.tell(said, "warning")
         self.set_keymap(self._keys)
         self.query_one(Keys).keymap = self._keys
         log = self.query_one(LogView)
@@ -145,19 +145,6 @@ class SpecdashApp(App[int]):
         self.set_interval(UPDATE_S, self._tick)
         self.query_one("#hosts").focus()
         self._tick()
-
-    def _check_keys(self) -> None:
-        """A name in `[keys]` that no action has is told, with the nearest one."""
-        from difflib import get_close_matches
-
-        known = {action.id for action in ACTIONS}
-        for kind in (LogView, Side):
-            known |= {binding.id for binding in kind.BINDINGS if isinstance(binding, Binding) and binding.id}
-        for name in [name for name in self._keys if name not in known]:
-            near = get_close_matches(name, known, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            self.tell(f"[keys] names no action of the screen: {name}.{hint}", "warning")
-            del self._keys[name]
 
     def _watch_theme(self, theme_name: str) -> None:
         super()._watch_theme(theme_name)
@@ -278,16 +265,7 @@ class SpecdashApp(App[int]):
         return doing_rows(action, self.fleet.now, width, height, self.told_above(action))
 
     def told_above(self, action: ActionState | None) -> bool:
-        """The panel above says why it failed: a launch whose run is the one that is shown, with its cause."""
-        server = self.server
-        return (
-            action is not None
-            and action.kind == "launch"
-            and server is not None
-            and server.status.ended_boot_s is not None
-            and one_line(server.run.profile) in action.title.split()
-            and cause_of(server) is not None
-        )
+        return told_above(action, self.server)
 
     # Choosing -----------------------------------------------------------------------------------------
 
@@ -398,22 +376,7 @@ class SpecdashApp(App[int]):
             self._tick()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for action in ACTIONS:
-            if action.id == "palette":
-                continue
-            why = self.why_not(action)
-            words = f"{action.help}. Not now: {why}" if why else action.help
-            yield SystemCommand(
-                f"{action.title}  [{action.key.split(',')[0]}]".replace("[", "(").replace("]", ")"),
-                words,
-                self._runner(action),
-            )
-
-    def _runner(self, action: Action) -> Any:
-        async def run() -> None:
-            await self.run_action(action.call)
-
-        return run
+        return keymap.commands(self.why_not, self._keys, self.run_action)
 
     def __getattr__(self, name: str) -> Any:
         # action_launch, action_stop, … live in `tui.doing`, loaded with the dialogs they open.

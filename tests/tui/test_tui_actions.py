@@ -237,6 +237,21 @@ async def test_keys_can_be_remapped_and_help_and_footer_follow() -> None:
         await pilot.press("ctrl+l")
         await settle(app, pilot)
         assert isinstance(app.screen, PlanDialog)
+        assert "launch  (^l)" in [command.title for command in app.get_system_commands(app.screen)]
+
+
+async def test_keys_of_pages_can_be_remapped_too() -> None:
+    async with screen("ready", keys={"runs.mark": "m", "page.close": "x"}) as (app, pilot):
+        assert not app.notices.all
+        await pilot.press("r")
+        await settle(app, pilot)
+        assert text_of(app).splitlines()[-1].startswith(" m mark") and "x back" in text_of(app)
+        await pilot.press("m")
+        await settle(app, pilot)
+        assert "◆" in text_of(app)
+        await pilot.press("x")
+        await settle(app, pilot)
+        assert "HOSTS" in text_of(app)
 
 
 async def test_an_unknown_key_name_in_the_config_is_told() -> None:

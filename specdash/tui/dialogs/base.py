@@ -102,7 +102,7 @@ class Page(Modal[R]):
 
     def _keys(self, width: int, height: int, focused: bool) -> list[Line]:
         pieces: list[Line] = [
-            [(f" {key_word(binding.key, first_only=True)}", "key"), (f" {binding.description} ", "")]
+            [(f" {self._key_of(binding)}", "key"), (f" {binding.description} ", "")]
             for binding in self.keys()
         ]
         row: Line = []
@@ -111,6 +111,10 @@ class Page(Modal[R]):
             if width_of(row) + width_of(piece) + width_of(pieces[-1]) <= width:
                 row += piece
         return [row + pieces[-1] if pieces else row]
+
+    def _key_of(self, binding: Binding) -> str:
+        remapped: dict[str, str] = getattr(self.app, "_keys", {})
+        return key_word(remapped.get(binding.id or "", binding.key), first_only=True)
 
     def keys(self) -> list[Binding]:
         """Bindings of this page that are to be shown, its own first."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specdash.monitor.state import ActionState, HostState
+from specdash.monitor.state import ActionState, HostState, ServerState
 from specdash.tui.cells import clip, cut_line, heading, width_of, wrap
+from specdash.tui.views.story import cause_of
 from specdash.tui.words import Line, Span, age, one_line
 
 STEP_GLYPH = {
@@ -81,6 +82,18 @@ def shown_action(host: HostState | None, read: frozenset[str]) -> ActionState | 
         if action.status in ("failed", "refused", "aborted") and action.id not in read
     )
     return next(running, None) or next(ended, None)
+
+
+def told_above(action: ActionState | None, server: ServerState | None) -> bool:
+    """The server panel says already why it failed: a launch whose run is the one that is shown, with its cause."""
+    return (
+        action is not None
+        and action.kind == "launch"
+        and server is not None
+        and server.status.ended_boot_s is not None
+        and one_line(server.run.profile) in action.title.split()
+        and cause_of(server) is not None
+    )
 
 
 def _steps(action: ActionState, width: int, told: bool) -> list[Line]:
