@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.message import Message
 
 from specdash.errors import SpecdashError
-from specdash.tui.cells import wrap
+from specdash.tui.cells import width_of, wrap
 from specdash.tui.dialogs.base import Page
 from specdash.tui.ports import ProbeView
 from specdash.tui.words import Line, one_line
@@ -52,15 +52,16 @@ class ProbeScreen(Page[None]):
             out += [[(" " + row, "bad-strong")] for row in wrap("✗ " + one_line(view.problem), width, "  ")]
             out += [[(" " + row, "")] for row in wrap(one_line(view.step), width)]
         if view.version or view.path:
-            out.append(
-                [
-                    (" SGLang ", "dim"),
-                    (one_line(view.version) or "version not told", "strong"),
-                    (f"  {one_line(view.path)}", "dim"),
-                ]
-            )
+            version, path = one_line(view.version) or "version not told", one_line(view.path)
+            head: Line = [(" SGLang ", "dim"), (version, "strong")]
+            if width_of(head) + len(path) + 2 <= width:
+                out.append([*head, (f"  {path}", "dim")])
+            else:
+                out += [head, *([("   " + row, "dim")] for row in wrap(path, width - 3))]
         if view.python:
-            out.append([(" interpreter ", "dim"), (one_line(view.python), "")])
+            pieces = wrap(one_line(view.python), width - 13)
+            out.append([(" interpreter ", "dim"), (pieces[0], "")])
+            out += [[(" " * 13 + piece, "")] for piece in pieces[1:]]
         out += [
             [(" " + row, "warn")] for note in view.notes for row in wrap("! " + one_line(note), width, "  ")
         ]
