@@ -85,10 +85,26 @@ def describe(
     for one, member in zip(ranks.ranks, members, strict=True):
         run = launch.describe(party.links[one.host], one.spec, member.run, by)
         run.update(together_json(ident, member, members, ranks.init.text))
+        run["together"]["zero"] = zero_of(ranks)
         if member.role:  # a part that is not the router is loaded, and ready only when the router generates
             run.update(role=member.role, follows=member.rank > 0)
         out.append(run)
     return out
+
+
+def zero_of(ranks: Ranks) -> dict[str, Any]:
+    """Where the other hosts reach rank 0's HTTP port; empty where it listens on its loopback only."""
+    spec = ranks.ranks[0].spec
+    bind = str(spec.flag("--host") or "127.0.0.1").strip("[]")
+    one_machine = ranks.init.address == "127.0.0.1" or len(set(ranks.hosts)) == 1
+    address = ranks.init.address if bind in ("0.0.0.0", "::") else bind
+    if bind in ("127.0.0.1", "::1", "localhost") and not one_machine:
+        return {}
+    if address in ("0.0.0.0", "::"):
+        address = "127.0.0.1" if one_machine else ""
+    port = spec.http()[1]
+    tls = spec.flag("--ssl-certfile") is not None
+    return {"host": address, "port": port, "tls": tls} if address else {}
 
 
 def together_json(ident: str, member: Member, members: Sequence[Member], init: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,33 @@ def test_a_rank_above_0_waits_for_rank_0(tmp_path: Path, together: bool) -> None
     assert ("rank_loaded" in told[0]) is together
     one.serves_by("p-r0")
     assert one.ready
+
+
+def test_a_loaded_rank_asks_rank_0_itself_where_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specdash.host.remote import readiness
+
+    asked: list[Any] = []
+
+    def ask(where: Any, request: Any, timeout: float) -> dict[str, Any]:
+        asked.append((where["host"], where["port"], request["path"]))
+        body = b'{"meta_info": {"completion_tokens": 2}}' if len(asked) > 1 else b""
+        return {"status": 200 if body else None, "body": body, "took_s": 0.1, "problem": ""}
+
+    monkeypatch.setattr(readiness.httpask, "ask", ask)
+    (tmp_path / "server.log").write_text("Dummy health check server started in background thread at x\n")
+    zero = {"host": "10.0.0.1", "port": 30000}
+    run = {"rules": "specdash.sglang.ready", "http": {"port": 1}, "node_rank": 1, "together": {"zero": zero}}
+    one = Readiness(str(tmp_path), run, Journal(str(tmp_path / "events.jsonl")))
+    end = time.monotonic() + 10
+    while not one.ready:
+        assert time.monotonic() < end
+        one.look([])
+        if not one.probing:
+            one.probed_at = -1e9  # as if its time had passed
+        time.sleep(0.01)
+    assert asked == [("10.0.0.1", 30000, "/generate")] * 2
 
 
 async def test_a_gate_lets_few_through_and_a_dead_host_gives_its_turn_up() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from specdash.config import inherit
 from specdash.config.settings import Settings, load
-from specdash.control import profiles, ranks
+from specdash.control import profiles, ranks, ranks_launch
 from specdash.control.ranks import UNKNOWN, Layout, Network
 from specdash.errors import ConfigError
 
@@ -171,3 +171,18 @@ def test_ids_lead_from_a_rank_to_the_server() -> None:
     assert ranks.run_id("p-1", 3) == "p-1-r3"
     assert ranks.all_id("p-1-r3") == "p-1"
     assert ranks.all_id("p-1") == "p-1"
+
+
+@pytest.mark.parametrize(
+    ("server", "zero"),
+    [
+        ('host = "0.0.0.0"', {"host": "192.168.0.5", "port": 30000, "tls": False}),
+        ('host = "10.0.0.5"\nport = 8000', {"host": "10.0.0.5", "port": 8000, "tls": False}),
+        ("", {}),
+    ],
+)
+def test_where_the_others_reach_rank_0(made, server: str, zero: dict[str, object]) -> None:
+    found = ranks.plan(
+        made('hosts = ["a", "b"]\n[server]\n' + server), {"a": network(), "b": network(machine="m2")}
+    )
+    assert ranks_launch.zero_of(found) == zero

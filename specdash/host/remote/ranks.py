@@ -62,13 +62,17 @@ def _way_back(params: Dict[str, Any], blob: bytes) -> Dict[str, Any]:
     base, ident = runstore.base_of(params), str(params.get("id") or "")
     folder = runstore.folder_of(base, ident)
     made = journal.load(folders.path(folder, folders.RUN))
+    changes = dict(params.get("changes") or {})
     if not isinstance(made, dict):
         of = runstore.record(runstore.folder_of(base, str(params.get("of") or "")))
         if of is None or not of["alive"]:
             raise CallError("gone", "Run %s does not run any more." % params.get("of"), "Launch instead.")
         switches._prepare_way_back(os.path.abspath(os.path.expanduser(base)), of, ident, blob)
         made = journal.load(folders.path(folder, folders.RUN)) or {}
-    journal.save(folders.path(folder, folders.RUN), dict(made, **dict(params.get("changes") or {})))
+        zero = (of.get("together") or {}).get("zero")
+        if zero and changes.get("together"):  # rank 0 will be found where it was
+            changes["together"] = dict(changes["together"], zero=zero)
+        journal.save(folders.path(folder, folders.RUN), dict(made, **changes))
     return {"folder": folder}
 
 

@@ -27,6 +27,7 @@ class Readiness:
         self.http: Dict[str, Any] = dict(run.get("http") or {})
         self.rank = int(run.get("node_rank") or 0) or int(bool(run.get("follows")))
         self.together = bool(run.get("together"))
+        self.zero: Dict[str, Any] = dict((run.get("together") or {}).get("zero") or {})
         self.loaded = False
         self.log = path(folder, "server.log")
         self.auth = (procs.read_bytes(path(folder, "auth"), 65536) or b"").decode("utf-8", "replace").strip()
@@ -122,14 +123,28 @@ class Readiness:
     def _rank_loaded(self) -> None:
         """A rank above 0 only answers a dummy /health: that it is loaded does not say that the server serves.
 
-        Where specdash started all ranks, whoever saw rank 0 generate tells this one (`serves_by`); a rank that
-        was started by hand knows no rank 0, and its being loaded is all there is to know.
+        Where specdash started all ranks, whoever saw rank 0 generate tells this one (`serves_by`), or it asks rank 0
+        itself, where that listens on more than loopback; a rank that was started by hand knows no rank 0, and its
+        being loaded is all there is to know.
         """
         if not self.together:
             self._is_ready({"mark": "rank_ready"})
         elif not self.loaded:
             self.loaded = True
             self.events.add(event="rank_loaded", rank=self.rank, marks=sorted(self.marks))
+            return
+        due = time.monotonic() - self.probed_at >= self.rules.PROBE_INTERVAL_S
+        if self.together and self.zero.get("port") and due and not self.probing:
+            self.probing, self.probed_at = True, time.monotonic()
+            threading.Thread(target=self._probe_zero, daemon=True).start()
+
+    def _probe_zero(self) -> None:
+        try:
+            answer = httpask.ask(self.zero, self.rules.probe(self.auth), self.rules.PROBE_TIMEOUT_S)
+            if self.rules.judge(answer["status"], answer["body"])[0]:
+                self._is_ready({"rank0": "%s:%s" % (self.zero.get("host"), self.zero.get("port"))})
+        finally:
+            self.probing = False
 
     def serves_by(self, run: str) -> None:
         """Rank 0, which is that run, generated: now this rank is ready too."""
