@@ -6,6 +6,7 @@ import time
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.timer import Timer
 
 from specdash.monitor.state import ServerState
 from specdash.tui.cells import cut_line, cut_middle, fit, wrap
@@ -16,6 +17,8 @@ from specdash.tui.views.story import cause_of
 from specdash.tui.words import DASH, Line, clock, number, one_line
 
 MOST_COMPARED = 4
+REST_S = 0.7
+"""A run on which the cursor rests for so long is looked at."""
 
 
 class RunsScreen(ListPage[str]):
@@ -30,6 +33,11 @@ class RunsScreen(ListPage[str]):
         self.host_name = host
         self.title_words = f"Runs of {one_line(host)}"
         self.marked: list[str] = []
+        self._resting: Timer | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._resting = self.set_timer(REST_S, self._look)
 
     @property
     def servers(self) -> dict[str, ServerState]:
@@ -73,7 +81,12 @@ class RunsScreen(ListPage[str]):
 
     def action_pick(self, by: int) -> None:
         super().action_pick(by)
-        # Its records and its log tell how it ended; they are read for the runs that are looked at.
+        if self._resting is not None:
+            self._resting.stop()
+        self._resting = self.set_timer(REST_S, self._look)
+
+    def _look(self) -> None:
+        """Its records and its log tell how a run ended: read for the one that is looked at, not for all passed by."""
         if self.chosen:
             self.host_app.hub.want(self.host_name, self.chosen)
 
