@@ -84,9 +84,11 @@ class Terminal:
         """Exit code of the program, once it has ended."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
-            dead, _, status = self._tmux("display", "-p", "#{pane_dead} #{pane_dead_status}").partition(" ")
-            if dead == "1":
-                return int(status or -1)
+            told = self._tmux("display", "-p", "#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}").strip()
+            dead, status, number = (told + "||").split("|")[:3]
+            # tmux sees the end of the terminal a moment before it has the exit code.
+            if dead == "1" and (status or number):
+                return int(status) if status else -1
             time.sleep(POLL_S)
         raise Missing(f"still running after {limit_s:.0f} s\n{self.screen()}")
 
