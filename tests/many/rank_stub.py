@@ -66,11 +66,16 @@ if args.nnodes > 1:
 say("Init torch distributed ends. mem usage=0.00 GB")
 
 
+loaded = threading.Semaphore(0)
+
+
 def watch():
     while True:
         readable, _, _ = select.select(peers, [], [], 60)
         for one in readable:
-            if not one.recv(1):
+            if one.recv(1):
+                loaded.release()
+            else:
                 say("Scheduler hit an exception: Traceback (most recent call last):")
                 print(
                     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
@@ -89,6 +94,11 @@ if args.die_rank == RANK:
     say("Scheduler hit an exception: Traceback (most recent call last):")
     print("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n", flush=True)
     sys.exit(1)
+if RANK:
+    peers[0].sendall(b"k")
+else:
+    for _ in peers:  # no rank generates without the others
+        loaded.acquire()
 
 
 class Handler(BaseHTTPRequestHandler):
