@@ -96,8 +96,17 @@ def view(host: HostState, server: ServerState) -> RankView:
         phase,
         ready=status.ready_boot_s is not None and not ended,
         ended=ended,
+        ended_unix=wall_of(host, status.ended_boot_s),
         how=how(record),
         cause=cause,
         stop_asked=status.stop_asked,
         away="" if host.link.status == "up" else host.link.sentence or host.link.status,
     )
+
+
+def wall_of(host: HostState, boot_s: float | None) -> float | None:
+    """A time since the host's boot as its wall clock had it; hosts of one server should agree on that."""
+    unix, boot = host.facts.get("now_unix"), host.facts.get("now_boot")
+    if boot_s is None or not isinstance(unix, (int, float)) or not isinstance(boot, (int, float)):
+        return None
+    return float(unix) - float(boot) + boot_s

@@ -88,7 +88,7 @@ def merge(views: Sequence[RankView]) -> Together:
     first = first_failure(views)
     data = {"ranks": [as_json(view) for view in views]}
     if first is not None:
-        folded = tuple(_echo(view) for view in views if view.ended and view is not first)
+        folded = tuple(_echo(view, first) for view in views if view.ended and view is not first)
         rest = tuple(view for view in views if not view.ended and view is not first)
         return Together("failed", told(first), first, first, folded, rest, data)
     if views and views[0].ready:
@@ -159,12 +159,17 @@ def _named(view: RankView) -> str:
     return view.name[0].upper() + view.name[1:]
 
 
-def _echo(view: RankView) -> str:
+def _echo(view: RankView, first: RankView) -> str:
+    """What became of another rank, after the first: how it ended, and its own cause where it has one to tell."""
+    after = "after it"
+    if view.ended_unix is not None and first.ended_unix is not None and view.ended_unix > first.ended_unix:
+        after = f"{view.ended_unix - first.ended_unix:.0f} s after it"
     if view.cause is not None and weight(view):
-        return f"{_named(view)} ended after it: it lost its peer."
-    if view.cause is not None:
-        return f"{_named(view)} ended too: {view.cause.sentence}"
-    return f"{_named(view)} ended after it: it {view.how or 'is gone'}."
+        return f"{_named(view)} ended {after}: it lost its peer."
+    if view.cause is not None and view.cause.signal is None:
+        return f"{_named(view)} ended {after}: {view.cause.sentence}"
+    # An engine whose peer went kills its own processes: that signal is no killer's from outside.
+    return f"{_named(view)} ended {after}: it {view.how or 'is gone'}."
 
 
 def as_json(view: RankView) -> dict[str, Any]:

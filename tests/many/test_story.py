@@ -63,6 +63,17 @@ def test_of_two_own_causes_the_earlier_is_first() -> None:
     assert merge(views).first is views[1]
 
 
+def test_an_engine_that_kills_itself_after_its_peer_is_folded_by_time() -> None:
+    killed = Cause("killed", "Killed by signal 9: the OOM killer, perhaps.", signal=9)
+    views = [
+        view(0, "a", ended=True, ended_unix=15.2, how="was ended by signal 9", cause=killed),
+        view(1, "b", ended=True, ended_unix=10.0, how="was ended by signal 9", cause=killed),
+    ]
+    found = merge(views)
+    assert found.first is views[1]
+    assert found.folded == ("Rank 0 on a ended 5 s after it: it was ended by signal 9.",)
+
+
 def test_when_all_only_lost_a_peer_the_host_out_of_reach_is_the_story() -> None:
     views = [died(0, "a", "peer_rank_gone", 10.0), view(1, "b", away="no answer for 15 s")]
     found = merge(views)
