@@ -147,8 +147,8 @@ def after_stop(ident: str, members: Sequence[Member], outcomes: Sequence[ranks_s
     ranks_store.settled(server, open_)
     if not open_:
         return f"Nothing of it is left on {', '.join(member.host for member in members)}."
-    said = " ".join(f"{host}: {why}" for host, why in open_.items())
-    return f"Not proven to be gone on {', '.join(open_)}: {said} Finish it with: specdash stop {ident}"
+    said = " ".join(f"Not proven to be gone on {host}: {why}" for host, why in open_.items())
+    return f"{said} Finish it with: specdash stop {ident}"
 
 
 async def tell_ready(party: Party, members: Sequence[Member]) -> str:

@@ -150,13 +150,13 @@ def conclude(
         )
         return StepEvent(plan_id, "proof", "done", said, final="done", data=data)
     proven = [one.member.host for one in outcomes if one.state == "proven"]
-    said = " ".join(f"{host}: {why}" for host, why in open_.items())
+    said = " ".join(f"Not proven on {host}: {why}" for host, why in open_.items())
     tail = f" Proven on {', '.join(proven)}." if proven else ""
     return StepEvent(
         plan_id,
         "proof",
         "failed",
-        f"Not proven on {', '.join(open_)}. {said}{tail} Finish it when the host is back: specdash stop {all_id}",
+        f"{said}{tail} Finish it when the host is back: specdash stop {all_id}",
         final="failed",
         data=data,
     )
