@@ -27,7 +27,8 @@ SERVING_SIGNAL = "SIGINT"
 """To the launcher alone (to the whole group it looks like a crash). INT is the stop of its HTTP server, uvicorn: the
 port closes at once, what was accepted is answered to its end, then it ends its children. TERM is SGLang's own drain,
 which goes on accepting: under steady traffic it never ends, and what comes in at its very end is cut. Seen on 0.5.23:
-requests in flight, plain and streamed, were all answered after INT (tests/engine/test_switching.py counts them); a second INT gives up what is left."""
+requests in flight, plain and streamed, were all answered after INT (tests/engine/test_switching.py counts them); a
+second INT gives up what is left."""
 SERVING_SIGNAL_CLOSES = True
 """After SERVING_SIGNAL no new connection is accepted, and the process ends when the last answer is out."""
 
