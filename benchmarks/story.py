@@ -6,6 +6,7 @@ step waits for what the screen must show, with a deadline, and leaves a capture 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -37,11 +38,14 @@ class Terminal:
         artefacts.mkdir(parents=True, exist_ok=True)
         for old in artefacts.glob("*.txt"):
             old.unlink()
-        # The pane outlives the program, so that the exit code is seen.
         self._tmux("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-c", str(cwd), "cat")
         self._tmux("set", "-g", "remain-on-exit", "on")
         self._tmux("set", "-g", "status", "off")
-        self._tmux("respawn-pane", "-k", "-c", str(cwd), command)
+        # By the shell: tmux 3.3a sometimes has no exit code of a pane that is dead.
+        self.exit_file = artefacts / "exit"
+        self.exit_file.unlink(missing_ok=True)
+        told = f"{command}; echo $? > {shlex.quote(str(self.exit_file))}"
+        self._tmux("respawn-pane", "-k", "-c", str(cwd), told)
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -84,11 +88,8 @@ class Terminal:
         """Exit code of the program, once it has ended."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
-            told = self._tmux("display", "-p", "#{pane_dead}|#{pane_dead_status}|#{pane_dead_signal}").strip()
-            dead, status, number = (told + "||").split("|")[:3]
-            # tmux sees the end of the terminal a moment before it has the exit code.
-            if dead == "1" and (status or number):
-                return int(status) if status else -1
+            with contextlib.suppress(OSError, ValueError):
+                return int(self.exit_file.read_text())
             time.sleep(POLL_S)
         raise Missing(f"still running after {limit_s:.0f} s\n{self.screen()}")
 
