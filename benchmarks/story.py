@@ -36,7 +36,7 @@ class Terminal:
         self.name = f"specdash-{os.getpid()}-{size[0]}"
         self.artefacts, self.count = artefacts, 0
         artefacts.mkdir(parents=True, exist_ok=True)
-        for old in artefacts.glob("*.txt"):
+        for old in (*artefacts.glob("*.txt"), *artefacts.glob("*.ansi")):
             old.unlink()
         self._tmux("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-c", str(cwd), "cat")
         self._tmux("set", "-g", "remain-on-exit", "on")
