@@ -46,7 +46,7 @@ def metrics_page(data: bytes) -> Told:
         body["problem"] = why
         return f"No SGLang numbers here: {why}.{hint}", body
     for name, words in GAUGES:
-        ranks = metrics.by_dp(page, name)
+        ranks: dict[str, float | None] = dict(metrics.by_dp(page, name))
         if name.startswith("spec_accept") and not any(metrics.by_dp(page, "spec_accept_length").values()):
             continue  # SGLang writes 0 where nothing speculates; an accept length is at least 1
         if not ranks:
