@@ -26,7 +26,20 @@ from specdash.host.remote import follow, wire
 from specdash.host.remote.outbox import Closed, Outbox
 from specdash.host.remote.pool import Pool
 
-MODULES = ("hostinfo", "files", "children", "nethttp", "pyrun", "procs", "runs", "gpu", "stacks", "turns", "ranks", "network")
+MODULES = (
+    "hostinfo",
+    "files",
+    "children",
+    "nethttp",
+    "pyrun",
+    "procs",
+    "runs",
+    "gpu",
+    "stacks",
+    "turns",
+    "ranks",
+    "network",
+)
 MAX_STREAMS = 64
 POLL_S = 0.1
 MIN_EVERY_S = 0.1
