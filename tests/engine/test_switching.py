@@ -291,8 +291,10 @@ def test_a_queue_leaves_the_best(desk: Desk) -> None:
 
 
 def test_a_server_that_others_started_is_drained_too(desk: Desk) -> None:
-    run = serving(desk)
-    assert desk.run("stop", run["id"], "--host", "gpu", "--yes", "--confirm", run["profile"]).returncode == 0
+    for run in [run for run in desk.json("runs", "gpu")["runs"] if run["alive"]]:
+        assert (
+            desk.run("stop", run["id"], "--host", "gpu", "--yes", "--confirm", run["profile"]).returncode == 0
+        )
     log = desk.home / "theirs.log"
     words = [
         engines.python(desk.engine),
@@ -322,7 +324,12 @@ def test_a_server_that_others_started_is_drained_too(desk: Desk) -> None:
         )
     try:
         wait_for("their server", 120, lambda: b"fired up" in log.read_bytes())
-        assert desk.run("adopt", str(theirs.pid), "--host", "gpu", "--yes").returncode == 0
+        assert (
+            desk.run(
+                "adopt", str(theirs.pid), "--host", "gpu", "--yes", "--confirm", str(theirs.pid)
+            ).returncode
+            == 0
+        )
         run = wait_for(
             "ready",
             60,
