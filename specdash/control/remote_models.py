@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH118, PTH123
+# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH118
 """Runs on the host, for `remote_probe`: what a model folder holds. Python 3.8, standard library and `specdash.sglang`."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import os
 import struct
 from typing import Any
 
+from specdash.control.remote_probe import regular
 from specdash.sglang import architectures, modelconfig
 from specdash.sglang.tree import Source
 
@@ -46,14 +47,15 @@ def model(path: str, source: Source | None = None) -> dict[str, Any]:
     if source is not None and config is not None:
         arch = modelconfig.architecture(config)
         known = architectures.read(source.tree, source)
-        out["captures"] = {
-            name: architectures.has_method(source, known, arch, method)
-            for name, method in (
-                ("EAGLE3", architectures.EAGLE3_METHOD),
-                ("DFLASH", architectures.DFLASH_METHOD),
-                ("DSPARK", architectures.DSPARK_METHOD),
+        eagle3, dflash, dspark = (
+            architectures.has_method(source, known, arch, method)
+            for method in (
+                architectures.EAGLE3_METHOD,
+                architectures.DFLASH_METHOD,
+                architectures.DSPARK_METHOD,
             )
-        }
+        )
+        out["captures"] = {"EAGLE3": eagle3, "DFLASH": dflash, "DSPARK": dspark or dflash}
     return out
 
 
@@ -72,7 +74,7 @@ def hub_cache(name: str) -> str | None:
 
 def _read(path: str, limit: int) -> bytes | None:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return file.read(limit)
     except OSError:
         return None
@@ -139,7 +141,7 @@ def _weights(folder: str) -> dict[str, Any]:
 def _header(path: str, size: int, names: bool) -> tuple[str, list[str]]:
     """(what is wrong with a safetensors file, tensor names): the header says how long the file must be."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             first = file.read(8)
             if len(first) < 8:
                 return "it is empty or cut off", []

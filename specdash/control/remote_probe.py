@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH109, PTH110, PTH111, PTH112, PTH113, PTH116, PTH118, PTH120, PTH123, PTH208, E402
+# ruff: noqa: PTH100, PTH109, PTH110, PTH111, PTH112, PTH113, PTH116, PTH118, PTH120, PTH208, E402
 """Runs on the host, in the profile's interpreter, where `python -m sglang.launch_server` would: what is there.
 
 The one place with I/O for `specdash.sglang`, with `remote_models` and `remote_host`. Python 3.8, standard library
@@ -19,6 +19,7 @@ sys.path[:] = [entry for entry in _PATH if entry not in ("", _HERE)]
 import builtins
 import gc
 import importlib.util
+import stat
 import time
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,15 @@ MAX_FILE = 16_000_000
 PYTHON = sys.version.split()[0].rstrip("+")
 
 
+def regular(path: str, flags: int) -> int:
+    """An opener for `open` that takes regular files only: a pipe or a device would make the reader wait for ever."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise OSError(f"{path} is no regular file")
+
+
 class FolderTree:
     """A tree on disk. `packages`: the folders that are the package `sglang`; `site`: what lies beside it."""
 
@@ -49,7 +59,7 @@ class FolderTree:
     def read(self, path: str) -> bytes | None:
         for full in self._places(path):
             try:
-                with open(full, "rb") as file:
+                with open(full, "rb", opener=regular) as file:
                     return file.read(MAX_FILE)
             except OSError:
                 continue
@@ -59,7 +69,7 @@ class FolderTree:
         """The last `size` bytes of a file, or None when there is none."""
         for full in self._places(path):
             try:
-                with open(full, "rb", buffering=0) as file:
+                with open(full, "rb", buffering=0, opener=regular) as file:
                     file.seek(max(0, os.fstat(file.fileno()).st_size - size))
                     return file.read(size)
             except OSError:

@@ -40,6 +40,9 @@ class Wanted:
     match_window: int = 12
     page_size: Optional[int] = None
     attention_backend: str = ""
+    """--attention-backend: the one that rules on pages ask for."""
+    other_backends: Tuple[str, ...] = ()
+    """Those of decode and prefill, where they are set apart."""
     adaptive: bool = False
 
 
@@ -147,7 +150,7 @@ def _eagle(name: str, version: str, wanted: Wanted, target: str) -> Numbers:
         )
         issues.append(Issue("block", "flag_conflict", sentence, (STEPS, TOPK)))
         return Numbers(steps, topk, tokens, tuple(issues))
-    if topk > 1 and "trtllm_mha" in wanted.attention_backend:
+    if topk > 1 and "trtllm_mha" in (wanted.attention_backend, *wanted.other_backends):
         sentence = "Attention backend trtllm_mha takes only topk 1."
         issues.append(Issue("block", "flag_conflict", sentence, (TOPK, "--attention-backend")))
     if topk > 1 and wanted.page_size is not None and wanted.page_size > 1:

@@ -152,7 +152,8 @@ def wanted(context: Context) -> arithmetic.Wanted:
         bfs_breadth=context.number("--speculative-ngram-max-bfs-breadth") or 10,
         match_window=context.number("--speculative-ngram-max-match-window-size") or 12,
         page_size=context.number("--page-size"),
-        attention_backend=" ".join(str(b) for b in (backend, decode, prefill) if b not in (None, True)),
+        attention_backend=str(backend) if backend not in (None, True) else "",
+        other_backends=tuple(str(b) for b in (decode, prefill) if b not in (None, True)),
         adaptive=context.flag("--speculative-adaptive") is True,
     )
 

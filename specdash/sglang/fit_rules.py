@@ -169,6 +169,8 @@ def kind(config: Config) -> str:
     """What a drafter is, from its own config: eagle3 | dflash | dspark | gemma4 | eagle | plain."""
     name = mc.architecture(config)
     lower = name.lower()
+    if "eagle3" in lower:
+        return "eagle3"
     if "dspark" in lower or "dspark_config" in config or mc.whole(config, "markov_rank") is not None:
         return "dspark"
     if "dflash" in lower or "dflash_config" in config:
@@ -225,7 +227,21 @@ def algorithm_fits(target: Config, draft: Config, context: Context) -> List[Find
                     "all",
                 )
             ]
+        if found == "plain" and _no_head(draft, context):
+            sentence = (
+                "{} is a whole model and no EAGLE head: SGLang loads it as it is, and it drafts without the "
+                "target's hidden states."
+            ).format(arch)
+            remedy = (
+                "Name the …Eagle class in the drafter's config.json, or use STANDALONE for a small model."
+            )
+            return [Finding("warn", word, sentence, remedy, "all")]
         return []
+    if name == "FROZEN_KV_MTP" and found != "gemma4":
+        sentence = "{} is no Gemma 4 assistant, which FROZEN_KV_MTP is made for.".format(
+            arch or "The drafter"
+        )
+        return [Finding("warn", word, sentence, "Use {}.".format(_right(found)), "from 0.5.13")]
     if name in ("DFLASH", "DSPARK"):
         if found == name.lower() or (name == "DSPARK" and found == "dflash"):
             return []
@@ -251,6 +267,18 @@ def algorithm_fits(target: Config, draft: Config, context: Context) -> List[Find
     return []
 
 
+def _no_head(draft: Config, context: Context) -> bool:
+    """Whether no MTP layers are in sight: SGLang renames a whole model that has them to its …NextN or …MTP class."""
+    arch, known = mc.architecture(draft), context.architectures
+    if not arch or known is None or known.known(arch) is not True or mc.nextn_layers(draft):
+        return False
+    stem = arch.split("For")[0].lower()[:5]
+    return not any(
+        other.lower().startswith(stem) and ("nextn" in other.lower() or "mtp" in other.lower())
+        for other in known.files
+    )
+
+
 def _right(found: str) -> str:
     words = {"eagle3": "EAGLE3", "dflash": "DFLASH", "dspark": "DSPARK", "gemma4": "NEXTN", "eagle": "EAGLE"}
     return words.get(found, "STANDALONE, if it is a whole small model")
@@ -259,7 +287,11 @@ def _right(found: str) -> str:
 def capture(target: Config, draft: Config, context: Context) -> List[Finding]:
     """Whether the target's class hands out the hidden states that the drafter reads."""
     name = context.algorithm.upper()
-    method = {"EAGLE3": "set_eagle3_layers_to_capture", "DFLASH": "set_dflash_layers_to_capture"}.get(name)
+    method = {
+        "EAGLE3": "set_eagle3_layers_to_capture",
+        "DFLASH": "set_dflash_layers_to_capture",
+        "DSPARK": "set_dspark_layers_to_capture or set_dflash_layers_to_capture",
+    }.get(name)
     inner = draft.get("eagle_config")
     if method is None or (isinstance(inner, Mapping) and inner.get("use_aux_hidden_state") is False):
         return []
@@ -346,10 +378,10 @@ def block_drafter(target: Config, draft: Config, context: Context) -> List[Findi
                     "from 0.5.18",
                 )
             )
-        if rank is not None and rank <= 0:
-            out.append(
-                Finding("block", "drafter_config", "DSPARK needs markov_rank above 0.", "", "from 0.5.18")
-            )
+        if rank is None or rank <= 0:
+            told = "the drafter's config has none" if rank is None else "it is {}".format(rank)
+            sentence = "DSPARK needs markov_rank above 0; {}.".format(told)
+            out.append(Finding("block", "drafter_config", sentence, "", "from 0.5.18"))
     if context.number("--pp-size", "--pipeline-parallel-size") not in (None, 1) and name == "DFLASH":
         out.append(
             Finding(
@@ -365,7 +397,7 @@ def block_drafter(target: Config, draft: Config, context: Context) -> List[Findi
 
 
 def _nested(config: Config, *keys: str) -> Optional[int]:
-    for place in (config.get("dspark_config"), config.get("dflash_config"), config):
+    for place in (config.get("dspark_config"), config.get("dflash_config"), mc.text(config), config):
         for key in keys:
             value: Any = place.get(key) if isinstance(place, Mapping) else None
             if isinstance(value, int) and not isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from specdash.sglang import modelconfig as mc
 from specdash.sglang.fit import Config, Context, Finding
@@ -67,7 +67,7 @@ def context_of(config: Config) -> Optional[int]:
         factor = 1 if kind == "llama3" else scaling.get("factor", 1)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < 1e6:
         factor = 1
-    return int(positions * factor)
+    return int(positions * factor) if abs(positions) < 2**53 else positions
 
 
 def hidden(target: Config, draft: Config, context: Context) -> List[Finding]:
@@ -190,25 +190,30 @@ def aux_layers(target: Config, draft: Config, context: Context) -> List[Finding]
     ids, reason = mc.aux_layer_ids(draft)
     count = mc.layers(target)
     if reason:
-        told = (
-            "SGLang swallows the error and takes layers 2, n/2 and n-3."
-            if name == "EAGLE3"
-            else "DFLASH refuses it."
-        )
-        status = "warn" if name == "EAGLE3" else "block"
-        return [Finding(status, "aux_layer_ids_malformed", "{}: {}.".format(told, reason), "", "from 0.5.3")]
+        told, status = "{} refuses it".format(name), "block"
+        if name == "EAGLE3":
+            told = "the engine computes with them and stops"
+            config = draft.get("eagle_config")
+            # Until 0.5.12 only a bare `except` sees it; later the drafter's own class reads it too.
+            if not isinstance(config, Mapping) and (not config or between(context.version, "", "0.5.12")):
+                told, status = "SGLang swallows the error and takes layers 2, n/2 and n-3", "warn"
+        return [Finding(status, "aux_layer_ids_malformed", "{}: {}.".format(reason, told), "", "from 0.5.3")]
     if ids is None or count is None:
         if ids is None and name == "EAGLE3" and count is not None:
-            default = [2, count // 2, count - 3]
-            return [
-                Finding("ok", "", "No layer ids given: SGLang captures before layers {}.".format(default))
-            ]
+            return _default_layers(count, "No layer ids are given")
         return []
+    if name == "EAGLE3" and not ids:
+        sentence = "The list of layer ids is empty: no hidden state is captured and the first forward fails."
+        return [Finding("block", "aux_layer_ids_count", sentence, "", "from 0.5.3")]
     bad = [i for i in ids if i < 0 or i > count or (i == count and name in BLOCKERS)]
     if bad:
         sentence = "Layer ids {} are outside the target's {} layers (all: {}).".format(bad, count, ids)
         remedy = "The drafter was made for another target."
         return [Finding("block", "aux_layer_ids_out_of_range", sentence, remedy, "all")]
+    inner = draft.get("eagle_config")
+    inside = isinstance(inner, Mapping) and inner.get("eagle_aux_hidden_state_layer_ids") is not None
+    if name == "EAGLE3" and not inside:
+        return _default_layers(count, "Layer ids {} do not stand in eagle_config".format(ids), ids)
     out: List[Finding] = []
     if count in ids:
         sentence = (
@@ -236,6 +241,19 @@ def aux_layers(target: Config, draft: Config, context: Context) -> List[Finding]
         sentence = "num_aux_hidden_states is {} and {} layer ids are given.".format(given, len(ids))
         out.append(Finding("block", "aux_layer_ids_count", sentence, "", "from 0.5.13"))
     return out or [Finding("ok", "", "Layer ids {} are within the target's {} layers.".format(ids, count))]
+
+
+def _default_layers(count: int, why: str, asked: Sequence[int] = ()) -> List[Finding]:
+    """EAGLE3 without ids in `eagle_config`: three layers by the target's depth, whatever else the config holds."""
+    default = [2, count // 2, count - 3]
+    sentence = "{}: SGLang captures before layers {}.".format(why, default)
+    if len({i for i in default if 0 <= i < count}) < 3:
+        sentence += " A target of {} layers has not three of them.".format(count)
+        return [Finding("block", "aux_layer_ids_out_of_range", sentence, "", "all")]
+    if asked and [i + 1 for i in asked] != default:
+        remedy = "Move them to eagle_config.eagle_aux_hidden_state_layer_ids in the drafter's config.json."
+        return [Finding("warn", "aux_layer_ids_ignored", sentence, remedy, "all")]
+    return [Finding("ok", "", sentence)]
 
 
 def context_length(target: Config, draft: Config, context: Context) -> List[Finding]:

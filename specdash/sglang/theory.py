@@ -144,7 +144,9 @@ def _one(technique: Technique, algorithms: Algorithms, flags: FlagTable, files: 
         sentence = "Not offered as an algorithm, but there is a file of that name."
         return Answer(technique.name, technique.what, "unknown", sentence, tuple(hints[:3]))
     listed = ", ".join(algorithms.names) or "no speculation at all"
-    evidence = [algorithms.evidence[0][1]] if algorithms.evidence else [SPEC_FOLDER + " is absent"]
+    evidence = (
+        ["{}:{}".format(*algorithms.evidence[0][1:])] if algorithms.evidence else [SPEC_FOLDER + " is absent"]
+    )
     return Answer(
         technique.name,
         technique.what,

@@ -145,6 +145,7 @@ def test_theory_answers_with_evidence() -> None:
         "spec_info.py:7"
     )
     assert answers["Medusa"].status == "not_in_build"
+    assert answers["Medusa"].evidence == ("sglang/srt/speculative/spec_info.py:6",)
     assert answers["MTP / NextN (multi-token prediction)"].status == "in_build"
     broken = {a.status for a in reading.read(trees.tree(spec_info="x = 1\n")).theory}
     assert broken == {"unknown"}

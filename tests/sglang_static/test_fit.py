@@ -62,9 +62,92 @@ def test_four_aux_layers_need_0_5_13() -> None:
         assert pair(KIMI, kimi_drafter(2, 20, 40, 58), "EAGLE3", version=version).verdict == verdict
 
 
-def test_malformed_aux_layers_are_swallowed_by_the_engine_and_said_here() -> None:
-    draft = {**EAGLE3, "eagle_config": {"eagle_aux_hidden_state_layer_ids": "2,16,29"}}
-    assert pair(LLAMA, draft, "EAGLE3").category == "aux_layer_ids_malformed"
+@pytest.mark.parametrize(
+    ("config", "version", "verdict", "category"),
+    [
+        ({"eagle_aux_hidden_state_layer_ids": "2,16,29"}, "0.5.23", "block", "aux_layer_ids_malformed"),
+        (
+            {"eagle_aux_hidden_state_layer_ids": ["2", "16", "29"]},
+            "0.5.9",
+            "block",
+            "aux_layer_ids_malformed",
+        ),
+        ([2, 16, 29], "0.5.9", "warn", "aux_layer_ids_malformed"),
+        ([2, 16, 29], "0.5.23", "block", "aux_layer_ids_malformed"),
+        ({"eagle_aux_hidden_state_layer_ids": []}, "0.5.23", "block", "aux_layer_ids_count"),
+    ],
+)
+def test_malformed_aux_layers_stop_the_engine_unless_it_swallows_them(
+    config: Any, version: str, verdict: str, category: str
+) -> None:
+    report = pair(LLAMA, {**EAGLE3, "eagle_config": config}, "EAGLE3", version=version)
+    assert (report.verdict, report.category) == (verdict, category)
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict", "category"),
+    [
+        ([5, 10, 20], "warn", "aux_layer_ids_ignored"),
+        ([1, 15, 28], "ok", ""),  # what SGLang captures by itself
+        ([5, 10, 40], "block", "aux_layer_ids_out_of_range"),
+    ],
+)
+def test_layer_ids_beside_eagle_config_are_not_read_by_sglang(
+    ids: list[int], verdict: str, category: str
+) -> None:
+    report = pair(LLAMA, {**EAGLE3, "eagle_aux_hidden_state_layer_ids": ids}, "EAGLE3", version="0.5.23")
+    assert (report.verdict, report.category) == (verdict, category)
+
+
+@pytest.mark.parametrize(("layers", "verdict"), [(4, "block"), (6, "block"), (7, "ok"), (32, "ok")])
+def test_a_shallow_target_has_not_three_layers_to_capture_by_default(layers: int, verdict: str) -> None:
+    assert pair({**LLAMA, "num_hidden_layers": layers}, EAGLE3, "EAGLE3").verdict == verdict
+
+
+def test_a_whole_model_under_eagle_is_said_unless_it_has_mtp_layers() -> None:
+    known = architectures.from_names(
+        ["LlamaForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV3ForCausalLMNextN"]
+    )
+    whole = pair(LLAMA, LLAMA, "EAGLE", architectures=known)
+    assert (whole.verdict, whole.category) == ("warn", "algorithm_does_not_fit_drafter")
+    assert pair(DEEPSEEK, DEEPSEEK, "EAGLE", architectures=known).verdict == "ok"
+    assert pair(LLAMA, LLAMA, "EAGLE").verdict == "ok"  # without the list of models nobody knows
+
+
+def test_the_frozen_cache_wants_a_gemma_assistant() -> None:
+    assert pair(LLAMA, EAGLE3, "FROZEN_KV_MTP").category == "algorithm_does_not_fit_drafter"
+    assistant = {**LLAMA, "architectures": ["Gemma4AssistantForCausalLM"]}
+    assert pair(LLAMA, assistant, "FROZEN_KV_MTP").verdict == "ok"
+
+
+def test_dspark_needs_a_markov_rank_and_a_target_that_hands_out_its_states() -> None:
+    draft = {
+        "architectures": ["DSparkDraftModel"], "hidden_size": 4096, "vocab_size": 128256, "block_size": 7,
+        "mask_token_id": 3, "max_position_embeddings": 131072,
+    }  # fmt: skip
+    assert pair(LLAMA, draft, "DSPARK").category == "drafter_config"
+    ranked = {**draft, "text_config": {**draft, "markov_rank": 64}}
+    assert pair(LLAMA, ranked, "DSPARK", captures=True).verdict == "ok"
+    assert pair(LLAMA, ranked, "DSPARK", captures=False).category == "algorithm_does_not_fit_target"
+
+
+def test_a_dflash_key_makes_no_dflash_drafter_of_an_eagle3_one() -> None:
+    assert pair(LLAMA, {**EAGLE3, "dflash_config": {}}, "EAGLE3").verdict == "ok"
+
+
+def test_pages_ask_for_the_attention_backend_only() -> None:
+    numbers = (
+        ("--speculative-num-steps", "3"), ("--speculative-eagle-topk", "4"), ("--speculative-num-draft-tokens", "8"),
+        ("--page-size", "16"), ("--attention-backend", "fa3"),
+    )  # fmt: skip
+    for decode, verdict in (("flashinfer", "ok"), ("flashmla", "ok"), ("trtllm_mha", "block")):
+        flags = (*numbers, ("--decode-attention-backend", decode))
+        assert pair(LLAMA, EAGLE3, "EAGLE3", version="0.5.23", flags=flags).verdict == verdict
+
+
+def test_positions_beyond_any_float_are_no_exception() -> None:
+    draft = {**EAGLE3, "max_position_embeddings": 10**400, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    assert pair(LLAMA, draft, "EAGLE3").verdict == "ok"
 
 
 @pytest.mark.parametrize(

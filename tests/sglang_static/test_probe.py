@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specdash.config.hosts import local_host
-from specdash.control import probe
+from specdash.control import probe, remote_models
 from specdash.errors import RemoteError, UsageError
 from specdash.host.link import Link
 from specdash.host.open import open_link
@@ -125,3 +126,14 @@ async def test_trees_of_this_machine(tmp_path: Path, shape: str) -> None:
 async def test_a_folder_without_sglang_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         await probe.probe_tree(tmp_path)
+
+
+async def test_a_pipe_in_the_place_of_a_file_makes_nobody_wait(tmp_path: Path) -> None:
+    package = sglang(tmp_path)
+    for path in ("srt/speculative/spec_info.py", "srt/models/stuck.py"):
+        (package / path).unlink(missing_ok=True)
+        os.mkfifo(package / path)
+    os.mkfifo(tmp_path / "config.json")
+    found = await probe.probe_tree(str(tmp_path))
+    assert found.reading is not None and found.reading.names is None and found.reading.flags.readable
+    assert remote_models.model(str(tmp_path))["problem"] == "there is no config.json"
