@@ -95,6 +95,7 @@ def _plugin(sources: List[Source], name: str, value: str, dist: str, enabled: bo
             reason = "{}: {}".format(path, scope.reason)
             continue
         tree, _ = home.module(path)
+        dynamic = dynamic or (tree is not None and _hidden(scope, tree, home.bytes(path) or b""))
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and _registers(scope, node):
                 first = (
@@ -121,6 +122,25 @@ def _registers(scope: Scope, node: ast.Call) -> bool:
         return False
     owner = gist(node.func.value).split(".")[-1]
     return owner == "SpeculativeAlgorithm" or scope.imported.get(owner, ("", ""))[1] == "SpeculativeAlgorithm"
+
+
+def _hidden(scope: Scope, tree: ast.Module, data: bytes) -> bool:
+    """Whether a module that speaks of the class uses a `register` that is no plain call on it: what it adds is open."""
+    if b"SpeculativeAlgorithm" not in data:
+        return False
+    plain = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call) and _registers(scope, n)}
+    foreign = {name for name, (place, _) in scope.imported.items() if not place.startswith("sglang")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            foreign.update(a.asname or a.name for a in node.names if not a.name.startswith("sglang"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value == "register":
+            return True
+        if not isinstance(node, ast.Attribute) or node.attr != "register" or id(node) in plain:
+            continue
+        if gist(node.value).split(".")[0] not in foreign:
+            return True
+    return False
 
 
 def _imports(scope: Scope, node: ast.AST, top: str) -> List[str]:

@@ -104,6 +104,22 @@ def test_plugin_algorithms_are_read_without_importing_them() -> None:
     assert plugin.evidence == ("fast_spec/kinds.py:3",)
 
 
+@pytest.mark.parametrize(
+    ("source", "hidden"),
+    [
+        ("register = SpeculativeAlgorithm.register\nregister('LOOKAHEAD')\n", True),
+        ("getattr(SpeculativeAlgorithm, 'register')('LOOKAHEAD')\n", True),
+        ("def go():\n    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm as S\n    S.register('X')\n", True),
+        ("import atexit\natexit.register(print)\n", False),
+        ("SpeculativeAlgorithm.register('FAST')\n", False),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_registers_in_another_way_leaves_names_open(source: str, hidden: bool) -> None:
+    start = "from sglang.srt.speculative.spec_info import SpeculativeAlgorithm\n"
+    (plugin,) = plugins.read([DictTree({**PLUGIN, "fast_spec/kinds.py": (start + source).encode()})])
+    assert plugin.dynamic is hidden
+
+
 def test_plugins_count_only_where_sglang_loads_them() -> None:
     read = reading.read(trees.NEWEST, [DictTree(PLUGIN)])
     assert read.names == ("EAGLE", "EAGLE3", "FAST")
