@@ -26,11 +26,14 @@ def rename(title: str) -> None:
 
 def spawn(title: str) -> int:
     """A child that only exists (and dies with us). Its pid."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it was killed before the kernel knew whom to tell
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         rename(title)
