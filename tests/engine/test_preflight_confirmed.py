@@ -20,7 +20,11 @@ from tests.support.engine import folder
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda p: p.name)
+# Every third with each change, all of them by hand: a launch that dies takes about ten seconds.
+ROWS = [pytest.param(pair, marks=[pytest.mark.slow] if at % 3 else []) for at, pair in enumerate(PAIRS)]
+
+
+@pytest.mark.parametrize("pair", ROWS, ids=[pair.name for pair in PAIRS])
 async def test_preflight_blocks_what_the_engine_dies_of(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
