@@ -188,6 +188,9 @@ def _unknown(name: str, old: Optional[replaced.Replaced], table: FlagTable) -> F
 
 def _value(name: str, flag: Flag, value: Any) -> List[FlagProblem]:
     out: List[FlagProblem] = []
+    if flag.dest == "help":
+        sentence = "{} prints the engine's help and ends it; nothing is served.".format(name)
+        return [FlagProblem(name, "refused", "block", sentence, category="bad_flag_value")]
     if flag.stops:
         return [FlagProblem(name, "refused", "block", flag.stops, flag.new_flag, category="flag_renamed")]
     if flag.deprecated:

@@ -111,6 +111,12 @@ def test_a_flag_that_the_parser_knows_only_to_refuse() -> None:
     assert (problem.kind, problem.status) == ("refused", "block")
 
 
+@pytest.mark.parametrize("name", ["--help", "-h"])
+def test_help_is_no_launch(name: str) -> None:
+    found = flagcheck.check([("--model-path", "/m"), (name, True)], flag_table("0.5.23"))
+    assert [(p.kind, p.status) for p in found] == [("refused", "block")]
+
+
 def test_missing_model_path() -> None:
     (problem,) = flagcheck.check([], flag_table("0.5.23"))
     assert (problem.kind, problem.category) == ("missing", "missing_flag")
