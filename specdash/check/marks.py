@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import stat
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -53,9 +55,9 @@ class Marks:
         if self._folder is None:
             return None
         try:
-            data = json.loads(self._path(key).read_bytes()[:4096])
+            data = json.loads(_start_of(self._path(key)))
             mark = Mark(**{name: data[name] for name in Mark.__dataclass_fields__ if name in data})
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
         return mark if _sound(mark) else None
 
@@ -100,11 +102,23 @@ class Marks:
                     Path(path).unlink()
 
 
+def _start_of(path: Path) -> bytes:
+    """Of a plain file: a pipe in its place would be waited for beyond every timeout."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+
+
 def _sound(mark: Mark) -> bool:
-    numbers: tuple[Any, ...] = (mark.at_unix, mark.device, mark.inode, mark.offset)
+    places: tuple[Any, ...] = (mark.device, mark.inode, mark.offset)
     counts = (mark.running, mark.tokens, mark.deaf_unix)
     return (
-        all(isinstance(n, (int, float)) and not isinstance(n, bool) and n >= 0 for n in numbers)
-        and all(c is None or (isinstance(c, (int, float)) and not isinstance(c, bool)) for c in counts)
+        all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in places)
+        and _finite(mark.at_unix)
+        and mark.at_unix >= 0
+        and all(c is None or _finite(c) for c in counts)
         and isinstance(mark.before, str)
     )
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 
 from specdash import __version__
 from specdash.check.run import Result
-from specdash.check.states import State
+from specdash.check.states import State, worst
 from specdash.monitor.untrusted import number
 
 LONGEST_LABEL = 200
+STATES = ("check_state", "check_finding_state")
 HOST: Mapping[str, tuple[str, float, str]] = {
     "rtt_ms": ("link_rtt_seconds", 1e-3, "Round trip to the agent on the host."),
     "gpus": ("gpus", 1.0, "GPUs that the host's driver tells of."),
@@ -44,8 +45,10 @@ def text(results: list[Result], now_unix: float) -> str:
     def add(name: str, help_text: str, value: float, **labels: str) -> None:
         inner = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
         series = f"specdash_{name}{'{' + inner + '}' if inner else ''}"
-        # A target that was named twice is one series: twice the same labels would void the whole file.
-        families.setdefault(name, (help_text, {}))[1].setdefault(series, repr(float(value)))
+        # Targets that are called the same are one series: twice the same labels would void the whole file.
+        known = families.setdefault(name, (help_text, {}))[1]
+        if series not in known or (name in STATES and _graver(value, float(known[series]))):
+            known[series] = repr(float(value))
 
     add("build_info", "The specdash that checked.", 1.0, version=__version__)
     add("check_time_seconds", "When the check ended, Unix time.", now_unix)
@@ -80,6 +83,10 @@ def text(results: list[Result], now_unix: float) -> str:
         lines += [f"# HELP specdash_{name} {help_text}", f"# TYPE specdash_{name} gauge"]
         lines += [f"{series} {value}" for series, value in samples.items()]
     return "\n".join(lines) + "\n"
+
+
+def _graver(value: float, than: float) -> bool:
+    return value != than and worst((State(int(value)), State(int(than)))) == value
 
 
 def _problems(result: Result) -> Iterator[tuple[str, State]]:

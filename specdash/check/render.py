@@ -69,7 +69,7 @@ def line(results: list[Result]) -> str:
 
 def perfdata(results: list[Result]) -> list[str]:
     """`'label'=value[unit];warn;crit;min;max`. A missing value is left out, never 0."""
-    out = []
+    out: list[str] = []
     many = len(results) > 1
     for result in results:
         prefix = f"{result.target} " if many else ""
@@ -85,7 +85,11 @@ def perfdata(results: list[Result]) -> list[str]:
             for key, reading in readings.items():
                 warn, crit = limit_of(result.rules.warn, key), limit_of(result.rules.crit, key)
                 out += _perf(prefix + inner + key, reading.value, UNITS.get(key, ""), warn, crit)
-    return out
+    # Targets that are called the same: a label comes once, or whoever stores it mixes two curves in one.
+    once: dict[str, str] = {}
+    for item in out:
+        once.setdefault(item.partition("'=")[0], item)
+    return list(once.values())
 
 
 def _perf(label: str, value: Any, unit: str, warn: str = "", crit: str = "", most: Any = None) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specdash.monitor.state import Reading
 
 WINDOW_S = 2.0
+TIMEOUT_S = 10.0
 AT_ONCE = 64
 CLOSING_S = 1.0
 
@@ -35,7 +36,8 @@ the target to check."""
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    timeout_s: float = 10.0
+    timeout_s: float | None = None
+    """For each target; None: what the target's own settings say, else `TIMEOUT_S`."""
     window_s: float | None = None
     generate: bool = False
     warn: tuple[str, ...] = ()
@@ -98,13 +100,14 @@ async def _one(target: Target, options: Options, opener: OpenLink | None) -> Res
     rules = CheckSettings.model_construct(
         warn=(*options.warn, *target.settings.warn), crit=(*options.crit, *target.settings.crit)
     )
+    timeout_s = options.timeout_s or target.settings.timeout_s or TIMEOUT_S
     window = next((w for w in (options.window_s, target.settings.window_s) if w is not None), WINDOW_S)
     generate = options.generate or bool(target.settings.generate)
     if options.insecure or options.api_key:
         target = replace(
             target, verify=target.verify and not options.insecure, api_key=options.api_key or target.api_key
         )
-    opening = asyncio.ensure_future(_open(target, options.timeout_s, opener))
+    opening = asyncio.ensure_future(_open(target, timeout_s, opener))
     await asyncio.to_thread(_judges)
     from specdash.check import judge
     from specdash.check.gather import Gatherer
@@ -115,15 +118,15 @@ async def _one(target: Target, options: Options, opener: OpenLink | None) -> Res
         rules,
         generate=generate,
         window_s=window,
-        ends_at=began + options.timeout_s,
+        ends_at=began + timeout_s,
         marks=Marks(options.memory, options.tag),
     )
     failure: Finding | None = None
     try:
-        async with asyncio.timeout(began + options.timeout_s - time.monotonic()):
+        async with asyncio.timeout(began + timeout_s - time.monotonic()):
             await _look(gatherer, opening)
     except TimeoutError:
-        sentence = f"no answer within {options.timeout_s:g} s while {gatherer.doing}"
+        sentence = f"no answer within {timeout_s:g} s while {gatherer.doing}"
         failure = Finding(State.CRITICAL, "timeout", sentence, step="Raise --timeout if it is only slow.")
     except LinkError as problem:
         failure = Finding(State.CRITICAL, "link", problem.sentence, step=problem.step)

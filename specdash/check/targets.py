@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -55,14 +56,24 @@ def _expected(settings: Settings) -> Iterator[Target]:
     from specdash.config import inherit
 
     for name, path in inherit.names().items():
-        if EXPECTS.search(path.read_text("utf-8", "replace")):  # most do not: they need not be read whole
+        if _may_expect(path):
             target = _profile(name, settings)
             if target.settings.expect_running:
                 yield target
 
 
+def _may_expect(path: Path) -> bool:
+    """Most profiles do not say it: they need not be read as a whole. That tells why one cannot be read, too."""
+    try:
+        return bool(EXPECTS.search(path.read_text("utf-8", "replace")))
+    except OSError:
+        return True
+
+
 def _one(word: str, settings: Settings) -> Target:
     rules = settings.check
+    if not word.strip():
+        raise UsageError("A target is empty.", "Name one, or none at all for every configured host.")
     if "://" in word:
         return _url(word, rules)
     if word in settings.hosts or word == LOCAL:
@@ -92,7 +103,7 @@ def _url(word: str, rules: CheckSettings) -> Target:
         port = parts.port
     except ValueError:
         raise UsageError(f'"{word}" is no URL.', "Write http://HOST:PORT") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise UsageError(f'"{word}" is no URL of a server.', "Write http://HOST:PORT")
     tls = parts.scheme == "https"
     name = f"{parts.hostname}:{port or (443 if tls else 80)}"  # never a user or password that the URL holds

@@ -98,7 +98,7 @@ async def run(args: argparse.Namespace, context: Context) -> int:
     if args.schema:
         from specdash.check import document
 
-        context.out.write(document.text())
+        _write(args, context, document.text())
         return 0
     args.form = _asked(args, context)
     for text in (*args.warn, *args.crit):
@@ -107,17 +107,16 @@ async def run(args: argparse.Namespace, context: Context) -> int:
         except ValueError as problem:
             raise UsageError(f"{problem}.", "") from None
     settings = context.settings
-    words = [] if args.all else list(args.targets)
-    timeout = args.timeout or settings.check.timeout_s or 10.0
+    words = list(args.targets)
     async with AsyncExitStack() as stack:
         targets = []
-        for word in words or [""]:
+        for word in words or [None]:
             if word in check.INJECTED:
                 targets.append(await stack.enter_async_context(check.INJECTED[word]()))
             else:
-                targets += check.parse([word] if word else [], settings)
+                targets += check.parse([] if word is None else [word], settings)
         options = check.Options(
-            timeout,
+            args.timeout,
             args.window,
             args.generate,
             tuple(args.warn),
@@ -128,6 +127,7 @@ async def run(args: argparse.Namespace, context: Context) -> int:
             json.dumps([words, args.form, args.output, args.watch]),
         )
         if args.watch:
+            _not_often(args, any(target.settings.generate for target in targets))
             await _watch(args, context, targets, options)
         results = await check.check(targets, options)
     _put(args, context, results)
@@ -150,13 +150,21 @@ def _asked(args: argparse.Namespace, context: Context) -> str:
     """The format; --json is the same as --format json."""
     if context.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} ask for two formats.", "Leave one out.")
-    if args.watch and args.generate and args.interval < LEAST_GENERATING_S:
+    if args.all and args.targets:
+        raise UsageError(
+            f"--all takes what is configured, and {args.targets[0]} is named too.", "Leave one out."
+        )
+    _not_often(args, args.watch and args.generate)
+    context.json = context.json or args.format == "json"
+    return args.format or ("json" if context.json else "text")
+
+
+def _not_often(args: argparse.Namespace, generates: bool) -> None:
+    if generates and args.interval < LEAST_GENERATING_S:
         raise UsageError(
             f"--generate costs the engine a generation each time: not more often than every {LEAST_GENERATING_S:g} s.",
             f"Add --interval {LEAST_GENERATING_S:g}.",
         )
-    context.json = context.json or args.format == "json"
-    return args.format or ("json" if context.json else "text")
 
 
 def _put(args: argparse.Namespace, context: Context, results: list[Result]) -> None:
@@ -171,10 +179,20 @@ def _put(args: argparse.Namespace, context: Context, results: list[Result]) -> N
         text = json.dumps(render.as_json(results), indent=2, default=str) + "\n"
     else:
         text = "\n".join([render.line(results), *(render.verbose(results) if args.verbose else ())]) + "\n"
+    _write(args, context, text)
+
+
+def _write(args: argparse.Namespace, context: Context, text: str) -> None:
     if args.output:
         replace_whole(args.output, text)
-    else:
+        return
+    try:
         context.out.write(text)
+        context.out.flush()
+    except BrokenPipeError:  # nobody reads the line: the exit code tells the state all the same
+        from specdash.verbs import failing
+
+        failing.quiet_pipe()
 
 
 async def _watch(args: argparse.Namespace, context: Context, targets: list[Target], options: Options) -> None:
@@ -203,7 +221,8 @@ async def _watch(args: argparse.Namespace, context: Context, targets: list[Targe
 def replace_whole(path: str, text: str) -> None:
     """A reader sees the old file or the new one, never half of one. 0644: a collector is another user.
 
-    Raises UsageError where it cannot be written.
+    A link stays, and the file that it leads to is replaced; a pipe or a device (/dev/stdout) is written to. Raises
+    UsageError where it cannot be written.
     """
     import os
     import tempfile
@@ -214,6 +233,10 @@ def replace_whole(path: str, text: str) -> None:
         raise UsageError(f"{target} is a folder.", "Name a file in it.")
     new = ""
     try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, "utf-8", "backslashreplace")
+            return
+        target = Path(os.path.realpath(target))
         # Its name does not end in .prom: the collector must not read it.
         handle, new = tempfile.mkstemp(".new", f".{target.name}.", target.parent)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
