@@ -14,7 +14,7 @@ from specdash.control.plans import Check
 from specdash.control.preflight_facts import Facts, draft_path, gather, made, target_path
 from specdash.control.preflight_leaving import without
 from specdash.host.link import Link
-from specdash.sglang import envcheck, fit, flagcheck, known_bad, notes, offer
+from specdash.sglang import envcheck, fit, fit_shapes, flagcheck, known_bad, notes, offer
 from specdash.sglang.commandline import LaunchSpec
 from specdash.sglang.gpus import compute_capability
 
@@ -196,7 +196,13 @@ def model(facts: Facts, who: str, path: str) -> list[Check]:
     dummy = (
         facts.spec.flag("--load-format" if who == "target" else "--speculative-draft-load-format") == "dummy"
     )
-    return _shards(found, who, dummy)
+    return [*_shards(found, who, dummy), *(_context(facts, found) if who == "target" else ())]
+
+
+def _context(facts: Facts, target: Mapping[str, Any]) -> list[Check]:
+    """The context length that is asked for against the target's own, which matters without a drafter too."""
+    found = fit_shapes.served_context(target["config"], fit_context(facts, target, None))
+    return [made("target", f.status, f.sentence, (target["full"],), f.remedy, f.category) for f in found]
 
 
 def _shards(found: Mapping[str, Any], who: str, dummy: bool) -> list[Check]:

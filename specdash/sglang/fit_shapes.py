@@ -9,6 +9,14 @@ from specdash.sglang.fit import Config, Context, Finding
 from specdash.sglang.versions import between
 
 BLOCKERS = ("DFLASH", "DSPARK")
+POSITIONS = (
+    "max_sequence_length",
+    "seq_length",
+    "max_seq_len",
+    "model_max_length",
+    "max_position_embeddings",
+)
+"""Where SGLang looks for the context length, in its order."""
 
 
 def numbers(target: Config, draft: Optional[Config]) -> Dict[str, Optional[int]]:
@@ -50,14 +58,7 @@ def block_size(draft: Config) -> Optional[int]:
 def context_of(config: Config) -> Optional[int]:
     """The context length that SGLang derives: positions, times a scaling factor that is not yet in them."""
     part = mc.text(config)
-    positions = mc.whole(
-        config,
-        "max_sequence_length",
-        "seq_length",
-        "max_seq_len",
-        "model_max_length",
-        "max_position_embeddings",
-    )
+    positions = mc.whole(config, *POSITIONS)
     if positions is None:
         return None
     scaling = part.get("rope_scaling") or part.get("rope_parameters")
@@ -261,22 +262,20 @@ def context_length(target: Config, draft: Config, context: Context) -> List[Find
     asked = context.number("--context-length")
     wanted = asked if asked is not None else context_of(target)
     have = context_of(draft)
+    if _positions_overridden(context):
+        sentence = "Context length: --json-model-override-args changes the positions of target and drafter."
+        return [Finding("not_checked", "", sentence)]
     if wanted is None or have is None:
         return [
             Finding("not_checked", "", "Context length: a config does not say how many positions it has.")
         ]
     if have >= wanted:
         return []
-    allowed = str(context.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "")).lower() in (
-        "1",
-        "true",
-        "yes",
-    )
     sentence = "The drafter has {} positions; the target serves {}.".format(have, wanted)
     remedy = "Set --context-length {} or SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 (then text beyond may draft badly).".format(
         have
     )
-    if allowed:
+    if _longer_allowed(context):
         return [
             Finding("warn", "drafter_context_too_short", sentence + " The environment allows it.", "", "all")
         ]
@@ -284,6 +283,29 @@ def context_length(target: Config, draft: Config, context: Context) -> List[Find
         told = sentence + " This version only warns."
         return [Finding("warn", "drafter_context_too_short", told, remedy, "0.4.6 to 0.5.0")]
     return [Finding("block", "drafter_context_too_short", sentence, remedy, "from 0.5.1, and 0.4.3")]
+
+
+def served_context(target: Config, context: Context) -> List[Finding]:
+    """The target's own positions against --context-length, with or without speculation."""
+    asked, have = context.number("--context-length"), context_of(target)
+    if asked is None or have is None or asked <= have or _positions_overridden(context):
+        return []
+    sentence = "--context-length {} is more than the {} positions of the target's config.".format(asked, have)
+    remedy = "Set --context-length {} or less, or SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1.".format(have)
+    warns = _longer_allowed(context) or between(context.version, "0.4.6", "0.5.0")
+    holds = "0.4.6 to 0.5.0" if between(context.version, "0.4.6", "0.5.0") else "from 0.5.1, and 0.4.3"
+    return [Finding("warn" if warns else "block", "context_too_long", sentence, remedy, holds)]
+
+
+def _longer_allowed(context: Context) -> bool:
+    value = str(context.env.get("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", ""))
+    return value.lower() in ("1", "true", "yes", "y")
+
+
+def _positions_overridden(context: Context) -> bool:
+    """Whether --json-model-override-args is laid over what the context length is derived from."""
+    value = str(context.flag("--json-model-override-args") or "")
+    return any(word in value for word in (*POSITIONS, "rope_", "text_config"))
 
 
 def heads(target: Config, draft: Config, context: Context) -> List[Finding]:

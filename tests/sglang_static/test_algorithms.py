@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from specdash.sglang import algorithms, offer, plugins, probe_json, reading
-from specdash.sglang.tree import DictTree
+from specdash.sglang import algorithms, architectures, locate, offer, plugins, probe_json, reading
+from specdash.sglang.tree import DictTree, Source
 from tests.sglang_static import trees
 
 
@@ -165,3 +165,33 @@ def test_theory_answers_with_evidence() -> None:
     assert answers["MTP / NextN (multi-token prediction)"].status == "in_build"
     broken = {a.status for a in reading.read(trees.tree(spec_info="x = 1\n")).theory}
     assert broken == {"unknown"}
+
+
+def test_the_last_word_of_a_branch_is_the_alias() -> None:
+    text = 'if name == "NEXTN":\n    name = "EAGLE3"\n    if gemma:\n        return "NGRAM"\n    name = "EAGLE"\n'
+    source = Source(DictTree({"a.py": text.encode()}))
+    assert algorithms.cli_alias(source, "a.py", "NEXTN", ("EAGLE", "EAGLE3", "NGRAM")) == "EAGLE"
+
+
+def test_an_entry_point_may_name_extras() -> None:
+    points = {
+        "fast_spec-1.0.dist-info/entry_points.txt": b"[sglang.srt.plugins]\nf = fast_spec.plugin:setup [fast]\n"
+    }
+    (plugin,) = plugins.read([DictTree({**PLUGIN, **points})])
+    assert (plugin.value, plugin.algorithms) == ("fast_spec.plugin:setup", ("FAST",))
+
+
+def test_the_version_that_the_build_wrote_goes_before_a_computed_one() -> None:
+    files = {
+        "sglang/_version.py": b"__version__ = version = '0.5.23'\n",
+        "sglang/version.py": b"__version__ = '0.0.0'\n",
+    }
+    assert locate.version(DictTree(files)) == ("0.5.23", "sglang/_version.py")
+    assert locate.version(DictTree({"sglang/version.py": files["sglang/version.py"]}))[0] == "0.0.0"
+
+
+def test_a_class_that_answers_any_name_may_have_the_method() -> None:
+    text = b"class Open:\n    def __getattr__(self, name):\n        return 1\n\n\nEntryClass = Open\n"
+    source = Source(DictTree({"sglang/srt/models/open.py": text}))
+    known = architectures.read(source.tree, source)
+    assert architectures.has_method(source, known, "Open", architectures.EAGLE3_METHOD) is None

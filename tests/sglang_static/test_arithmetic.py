@@ -93,3 +93,8 @@ def test_uno_trees() -> None:
     assert not resolve("UNO", "0.5.23", Wanted(3, 4, 8)).blocked
     assert resolve("UNO", "0.5.23", Wanted(3, 4, 129)).blocked
     assert resolve("UNO", "0.5.23", Wanted(3, 4, 3)).blocked
+
+
+@pytest.mark.parametrize(("version", "steps"), [("0.5.13.post1", None), ("0.5.15.post1", 1), ("0.5.23", 1)])
+def test_ngram_derives_its_steps_from_0_5_15_on(version: str, steps: int | None) -> None:
+    assert resolve("NGRAM", version, Wanted()).steps == steps

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specdash.sglang import architectures, drafter_card, fit
+from specdash.sglang import architectures, drafter_card, fit, fit_shapes
 from specdash.sglang import modelconfig as mc
 from specdash.sglang.gpus import compute_capability
 
@@ -306,3 +306,57 @@ def test_the_card_says_what_a_drafter_is() -> None:
     assert (card.algorithm, card.aux_layer_ids, card.draft_vocab_size) == ("EAGLE3", (2, 30, 58), 32000)
     assert ("size on disk", "5.00 GB") in drafter_card.lines(card)
     assert drafter_card.card({}).layers is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "version", "status"),
+    [
+        ({"--context-length": "131073"}, {}, "0.5.23", "block"),
+        ({"--context-length": "131073"}, {}, "0.4.9.post4", "warn"),
+        ({"--context-length": "131073"}, {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "Y"}, "0.5.23", "warn"),
+        ({"--context-length": "131072"}, {}, "0.5.23", ""),
+        ({}, {}, "0.5.23", ""),
+        (
+            {"--context-length": "262144", "--json-model-override-args": '{"max_position_embeddings": 262144}'},
+            {},
+            "0.5.23",
+            "",
+        ),
+    ],
+)  # fmt: skip
+def test_the_target_has_positions_too(
+    flags: dict[str, str], env: dict[str, str], version: str, status: str
+) -> None:
+    context = fit.Context("", version, tuple(flags.items()), env)
+    found = fit_shapes.served_context(LLAMA, context)
+    assert [(f.status, f.category) for f in found] == ([(status, "context_too_long")] if status else [])
+
+
+def test_overridden_positions_are_not_compared() -> None:
+    flags = (("--json-model-override-args", '{"max_position_embeddings": 8192}'),)
+    report = pair(LLAMA, {**EAGLE3, "max_position_embeddings": 2048}, "EAGLE3", flags=flags)
+    assert report.category == "override_hits_drafter"
+
+
+@pytest.mark.parametrize(
+    ("scaling", "positions"),
+    [
+        ({"rope_type": "llama3", "factor": 8.0}, 131072),
+        ({"rope_type": "yarn", "factor": 4.0}, 524288),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ({"rope_type": "linear", "factor": "4"}, 131072),
+    ],
+)
+def test_context_length_as_sglang_derives_it(scaling: dict[str, Any], positions: int) -> None:
+    assert fit_shapes.context_of({**LLAMA, "rope_scaling": scaling}) == positions
+
+
+@pytest.mark.parametrize(("tp", "verdict"), [(2, "ok"), (4, "ok"), (8, "ok"), (3, "block"), (64, "block")])
+def test_fewer_key_value_heads_than_ranks_are_repeated(tp: int, verdict: str) -> None:
+    draft = {**EAGLE3, "num_attention_heads": 32, "num_key_value_heads": 4}
+    assert pair(LLAMA, draft, "EAGLE3", flags=(("--tp", tp),)).verdict == verdict
+
+
+def test_quantization_has_an_older_name_too() -> None:
+    for key in ("quantization_config", "compression_config"):
+        assert mc.quantization({key: {"quant_method": "FP8"}}) == "fp8"

@@ -115,6 +115,11 @@ async def test_a_good_profile_is_not_blocked(link: Link, spec: LaunchSpec) -> No
         ({"mem_fraction_static": 85}, "bad_flag_value"),
         ({"host": "198.51.100.7"}, "no_such_address"),
         ({"tp_size": 100000}, "bad_flag_value"),
+        ({"context_length": 4097}, "context_too_long"),
+        (
+            {"context_length": 4097, "speculative_algorithm": None, "speculative_draft_model_path": None},
+            "context_too_long",
+        ),
     ],
 )
 async def test_each_block_and_its_remedy(
