@@ -360,3 +360,11 @@ def test_fewer_key_value_heads_than_ranks_are_repeated(tp: int, verdict: str) ->
 def test_quantization_has_an_older_name_too() -> None:
     for key in ("quantization_config", "compression_config"):
         assert mc.quantization({key: {"quant_method": "FP8"}}) == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("version", "word"), [("0.5.6.post2", "leave"), ("0.5.8", "unquant"), ("", "unquant")]
+)
+def test_the_remedy_for_an_inherited_quantization_exists_in_that_version(version: str, word: str) -> None:
+    report = pair(LLAMA, EAGLE3, "EAGLE3", version=version, flags=(("--quantization", "awq"),))
+    assert report.worst is not None and word in report.worst.remedy

@@ -172,3 +172,14 @@ def test_gpus_needed_and_visible() -> None:
     assert envcheck.gpus_needed([("--tp-size", "x")]) is None
     assert envcheck.visible({"CUDA_VISIBLE_DEVICES": "0,1,-1,3"}) == ["0", "1"]
     assert envcheck.visible({}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "fine"), [("8k", True), ("1.5M", True), ("1T", True), ("8Ki", True), ("8kb", False)]
+)
+def test_numbers_with_a_suffix_as_sglang_reads_them(value: str, fine: bool) -> None:
+    pairs = [("--model-path", "/m"), ("--cuda-graph-prefill-max-context", value)]
+    table = flag_table("0.5.23")
+    flag = table.get("--cuda-graph-prefill-max-context")
+    assert flag is not None and flag.type == "human_readable_int"
+    assert (flagcheck.category(flagcheck.check(pairs, table)) == "") is fine
