@@ -55,9 +55,11 @@ class Context:
         return found
 
     def number(self, *names: str) -> Optional[int]:
+        from specdash.sglang.flagcheck import readable_int
+
         value = self.flag(*names)
         try:
-            return int(str(value)) if value is not None else None
+            return readable_int(str(value)) if value is not None else None
         except ValueError:
             return None
 

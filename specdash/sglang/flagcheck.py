@@ -10,6 +10,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from specdash.sglang import replaced
@@ -269,6 +270,15 @@ def _item(name: str, flag: Flag, item: Any) -> List[FlagProblem]:
 CONVERTERS = ("human_readable_int", "nullable_str", "json_list_type")
 """SGLang's own converters whose rules are known here; any other is *not checked*."""
 _SUFFIXED = re.compile(r"\s*(?:\d+(?:\.\d+)?[kMGT]|\d+[KMGT]i)\s*\Z")
+_TIMES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def readable_int(text: str) -> int:
+    """`8192`, `8k`, `1.5M` or `8Ki` as SGLang reads them. Raises ValueError."""
+    if not _SUFFIXED.match(text):
+        return int(text)
+    number = text.strip().rstrip("kKMGTi")
+    return int(Decimal(number) * _TIMES[text.strip()[len(number) :]])
 
 
 def _typed(kind: str, text: str) -> Tuple[Any, str]:

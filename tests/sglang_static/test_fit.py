@@ -315,6 +315,8 @@ def test_the_card_says_what_a_drafter_is() -> None:
         ({"--context-length": "131073"}, {}, "0.4.9.post4", "warn"),
         ({"--context-length": "131073"}, {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "Y"}, "0.5.23", "warn"),
         ({"--context-length": "131072"}, {}, "0.5.23", ""),
+        ({"--context-length": "128Ki"}, {}, "0.5.23", ""),
+        ({"--context-length": "1M"}, {}, "0.5.23", "block"),
         ({}, {}, "0.5.23", ""),
         (
             {"--context-length": "262144", "--json-model-override-args": '{"max_position_embeddings": 262144}'},
@@ -368,3 +370,12 @@ def test_quantization_has_an_older_name_too() -> None:
 def test_the_remedy_for_an_inherited_quantization_exists_in_that_version(version: str, word: str) -> None:
     report = pair(LLAMA, EAGLE3, "EAGLE3", version=version, flags=(("--quantization", "awq"),))
     assert report.worst is not None and word in report.worst.remedy
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"), [("8k", "ok"), ("8Ki", "ok"), ("8.1k", "ok"), ("9k", "block"), ("9kb", "block")]
+)
+def test_a_context_length_may_have_a_suffix(asked: str, verdict: str) -> None:
+    draft = {**EAGLE3, "max_position_embeddings": 8192}
+    flags = (("--context-length", asked),)
+    assert pair(LLAMA, draft, "EAGLE3", version="0.5.23", flags=flags).verdict == verdict
