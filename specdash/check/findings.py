@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from specdash.check.states import Finding, State
@@ -183,5 +184,11 @@ def limit_of(rules: tuple[str, ...], name: str) -> str:
     for text in rules:
         found: Rule = rule(text)
         if found.name == name:
-            return f"{found.limit:g}:" if found.operator.startswith("<") else f"~:{found.limit:g}"
+            limit = plain(found.limit)
+            return f"{limit}:" if found.operator.startswith("<") else f"~:{limit}"
     return ""
+
+
+def plain(value: float) -> str:
+    """As perfdata takes it: no exponent, no trailing zeros; empty where it is no number."""
+    return f"{value:.6f}".rstrip("0").rstrip(".") if math.isfinite(value) else ""

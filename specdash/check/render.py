@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specdash import __version__
-from specdash.check.findings import limit_of
+from specdash.check.findings import limit_of, plain
 from specdash.check.run import Result
 from specdash.check.states import Finding, State, worst
 
@@ -96,9 +96,9 @@ def _perf(label: str, value: Any, unit: str, warn: str = "", crit: str = "", mos
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return []
     name = clean(label, 120).replace("'", "").replace("=", "_")
-    limit = f"{most:.6g}" if isinstance(most, (int, float)) else ""
-    number = f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return [f"'{name}'={number}{unit};{warn};{crit};0;{limit}".rstrip(";")]
+    limit = plain(most) if isinstance(most, (int, float)) else ""
+    number = plain(value)
+    return [f"'{name}'={number}{unit};{warn};{crit};0;{limit}".rstrip(";")] if number else []
 
 
 def verbose(results: list[Result]) -> list[str]:

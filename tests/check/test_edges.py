@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -26,13 +28,16 @@ from specdash.check import (
     render,
     watch,
 )
+from specdash.check.findings import limit_of
 from specdash.check.marks import Mark, Marks
 from specdash.config.hosts import Host
 from specdash.config.settings import load
 from specdash.config.thresholds import CheckSettings
 from specdash.errors import ConfigError, UsageError
+from specdash.monitor.state import Reading
 from specdash.verbs.check import replace_whole
 from tests.check.test_check import cli
+from tests.support.http_fake import HttpFake
 
 
 @pytest.fixture
@@ -118,8 +123,6 @@ def test_a_label_of_perfdata_comes_once() -> None:
 
 async def test_a_profiles_own_timeout_holds_and_the_command_lines_comes_first() -> None:
     async def hang(host: Host, *, ask: object = None, timeout_s: float = 15.0) -> None:
-        import asyncio
-
         given.append(timeout_s)
         await asyncio.sleep(60)
 
@@ -179,3 +182,62 @@ def test_a_profile_that_cannot_be_read_is_told_in_a_sentence(
         parse([], load(alone))
     done = cli("check", "--all", "--json", config=alone)
     assert done.returncode == 3 and json.loads(done.stdout)["error"]["kind"] == "ConfigError", done
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [
+        ("kv<1.8", "1.8:"),
+        ("kv<=40", "40:"),
+        ("kv>2000000", "~:2000000"),
+        ("kv>=1e7", "~:10000000"),
+        ("kv<-1", "-1:"),
+        ("kv>1e999", "~:"),
+    ],
+)
+def test_limits_in_perfdata_have_no_exponent(rule: str, limit: str) -> None:
+    assert limit_of(("other<1", rule), "kv") == limit
+    rules = CheckSettings(warn=(rule,))
+    readings = {"s": {"kv": Reading(1150168.0), "cap": Reading(float("nan"))}}
+    told = {"gpu_memory_used_mib": 980992, "gpu_memory_total_mib": 1150168}
+    line = render.line([Result("box", "host", (), readings, told, rules=rules)])
+    assert f"'kv'=1150168;{limit};;0" in line and "'gpu_mem'=980992MB;;;0;1150168" in line
+    assert "nan" not in line and "e+" not in line
+
+
+def _make_older(folder: Path, ago_s: float) -> None:
+    (mark,) = folder.iterdir()
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), "at_unix": time.time() - ago_s}))
+
+
+@pytest.mark.parametrize(("ago_s", "state"), [(40, State.CRITICAL), (90000, State.OK)])
+async def test_a_counter_that_stood_still_proves_nothing_after_a_day(
+    ago_s: int, state: State, tmp_path: Path
+) -> None:
+    with HttpFake({"/ready": 200}, metrics={"running": 3, "tok_s": 0.0}) as fake:
+        target = Target("t", "port", address="127.0.0.1", port=fake.port)
+        options = Options(window_s=0.0, memory=tmp_path)
+        await check([target], options)
+        _make_older(tmp_path, ago_s)
+        (one,) = await check([target], options)
+    assert one.state is state, one.findings
+
+
+async def test_a_check_without_the_key_does_not_speak_for_one_that_has_it() -> None:
+    class SlowToRefuse(HttpFake):
+        def answer(self, request: BaseHTTPRequestHandler) -> None:
+            if request.path == "/generate" and request.headers.get("Authorization") != "Bearer sesame":
+                refuses.set()
+                time.sleep(1.0)
+            super().answer(request)
+
+    refuses = threading.Event()
+    with SlowToRefuse({"/ready": 200, "/v1/loads": {"loads": []}}, key="sesame") as fake:
+        target = Target("t", "port", address="127.0.0.1", port=fake.port)
+        wrong = asyncio.ensure_future(check([target], Options(generate=True, api_key="wrong")))
+        assert await asyncio.to_thread(refuses.wait, 10)
+        (right,) = await check([target], Options(generate=True, api_key="sesame"))
+        (refused,) = await wrong
+    assert refused.state is State.UNKNOWN, refused.findings
+    assert right.state is State.OK and "a generation came back" in render.line([right]), right.findings
+    assert fake.generations == 1

@@ -21,6 +21,7 @@ import pytest
 from specdash.check import prometheus
 from specdash.config.settings import load
 from tests.monitor.conftest import free_port  # noqa: F401  (fixture)
+from tests.support.http_fake import HttpFake
 
 DOC = Path(__file__).parents[2] / "docs" / "operators.md"
 ROOT = Path(__file__).parents[2]
@@ -210,6 +211,17 @@ def test_the_probes_of_the_pod(tmp_path: Path, box: dict[str, str], free_port: i
     Path(stub).chmod(0o755)
     warning = shell(words[2], {**box, "PATH": f"{box['HOME']}:{os.environ['PATH']}"})
     assert warning.returncode == 0, "a WARNING is no reason to take a pod out"
+
+
+def test_the_readiness_probe_sends_nothing_to_a_server_that_warms_up(box: dict[str, str]) -> None:
+    text = (ROOT / "docs" / "recipes" / "kubernetes.md").read_text("utf-8")
+    words = json.loads(re.search(r"readinessProbe:\n  exec:\n    command: (\[.*\])", text).group(1))  # type: ignore[union-attr]
+    seconds = int(re.search(r"timeoutSeconds: (\d+)", text).group(1))  # type: ignore[union-attr]
+    assert seconds > int(words[words.index("--timeout") + 1]), "or Kubernetes cuts it off"
+    for answer, code in ((503, 1), (200, 0)):
+        with HttpFake({"/ready": answer, "/v1/loads": {"loads": []}}) as fake:
+            done = shell(shlex.join(words).replace(":30000", f":{fake.port}"), box)
+            assert done.returncode == code and fake.generations == (answer == 200), done
 
 
 def test_the_alert_rules_use_metrics_that_are_there() -> None:
