@@ -186,7 +186,7 @@ def _frozen(e: Evidence) -> Health | None:
         what = f"token counter frozen with {running:.0f} running"
         return Health(
             "hung_suspected",
-            f"{running:.0f} requests run and no token has moved for {seconds:.0f} s.",
+            f"{_requests(running, 'run')} and no token has moved for {seconds:.0f} s.",
             (what,) + ((f"no batch in the log for {quiet:.0f} s",) if quiet is not None else ()),
             e.now,
             "tokens_frozen",
@@ -248,16 +248,20 @@ def _serving(e: Evidence) -> Health:
     if newest is not None and newest.running is not None:
         if newest.running > 0:
             return Health(
-                "busy", f"{newest.running:.0f} requests run.", (f"running {newest.running:.0f}",), e.now
+                "busy", f"{_requests(newest.running, 'run')}.", (f"running {newest.running:.0f}",), e.now
             )
         if not newest.queued and _moves(e.counts[-2:]):
             return Health("busy", "Tokens move.", ("token counter moves",), e.now)
         if not newest.queued:
             return Health("idle", "Ready; nothing runs and nothing waits.", ("running 0", "queue 0"), e.now)
-        return Health("busy", f"{newest.queued:.0f} requests wait.", (f"queue {newest.queued:.0f}",), e.now)
+        return Health("busy", f"{_requests(newest.queued, 'wait')}.", (f"queue {newest.queued:.0f}",), e.now)
     if e.last_decode is not None and e.log_read and e.now - e.last_decode < FROZEN_S:
         return Health("busy", "It decodes.", ("decode lines",), e.now)
     return Health("ready", "Ready.", tuple(f"{a.endpoint} {a.status}" for a in e.answers[-1:]), e.now)
+
+
+def _requests(count: float, verb: str) -> str:
+    return f"1 request {verb}s" if f"{count:.0f}" == "1" else f"{count:.0f} requests {verb}"
 
 
 def poll_plan_problem(

@@ -6,6 +6,7 @@ the link is down nothing is judged anew: absence of our eyes is no evidence of s
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -78,16 +79,16 @@ def _since(old: Verdict, new: Verdict, now: float) -> Verdict:
 
 def _ended(server: ServerState, m: Memory, now: float) -> ServerState:
     status = server.status
+    cause = m.causes[0] if m.causes else None
+    asked = status.stop_asked or (cause is not None and not cause.crashed)
     if status.exit_signal is not None:
-        how = f"killed by signal {status.exit_signal}"
+        how = _by_signal(status.exit_signal, asked)
     elif status.exit_code is not None:
         how = f"exit code {status.exit_code}"
     else:
         how = "its process is gone; nobody recorded how it ended"
-    cause = m.causes[0] if m.causes else None
     evidence = (how, *(cause.evidence if cause else ()))
-    asked = cause is not None and not cause.crashed
-    if status.stop_asked or asked or (status.exit_code == 0 and status.ready_boot_s is not None):
+    if asked or (status.exit_code == 0 and status.ready_boot_s is not None):
         verdict = Verdict("stopped", f"Stopped ({how}).", (how,))
     else:
         why = f"Died: {cause.sentence.rstrip('.')} ({how})." if cause and cause.sentence else f"Died: {how}."
@@ -103,6 +104,16 @@ def _ended(server: ServerState, m: Memory, now: float) -> ServerState:
         numbers=blank,
         breakeven=BreakEven(),
     )
+
+
+def _by_signal(number: int, asked: bool) -> str:
+    """INT and TERM ask a server to end; the others take its life."""
+    if number in (signal.SIGINT, signal.SIGTERM):
+        name = signal.Signals(number).name[3:]
+        return (
+            f"ended by a stop, signal {name}" if asked else f"ended by signal {name}, which asks it to stop"
+        )
+    return f"killed by signal {number}"
 
 
 def evidence(server: ServerState, m: Memory, now: float) -> liveness.Evidence:

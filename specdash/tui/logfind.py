@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 
 from specdash.tui import logtext
-from specdash.tui.logrows import Rows
+from specdash.tui.logrows import READ_BYTES, Reader, Rows
 
-STEP = 2_000
-"""Lines tested before the loop gets a turn: about 5 ms."""
+TURN_S = 0.01
+"""Seconds of looking for the next match between two turns of the loop: a tenth of what a key may take."""
 KEPT = 100_000
 """Most match positions kept; beyond, only the count goes on."""
 
@@ -26,26 +27,31 @@ class Finder:
         self.text = text
         self.total = 0
         self.scanned = 0
+        self.reader = Reader()
         self._found: array[int] = array("Q")
         self.view_pattern = _as_text(pattern, text)
 
     def matches(self, line: bytes) -> bool:
         return self.pattern is not None and self.pattern.search(logtext.clean(line)) is not None
 
-    def _test(self, test: Callable[[bytes], bool], row: int) -> bool:
-        return test(self.rows.source.line(self.rows.line_number(row)))
-
     def scan(self, budget: int) -> bool:
-        """Count on; True when there is more to look at."""
+        """Count on, over fewer lines where they are long; True when there is more to look at."""
         if self.pattern is None:
             return False
         stop = min(self.rows.count, self.scanned + budget)
-        for row in range(self.scanned, stop):
-            if self._test(self.matches, row):
-                self.total += 1
-                if len(self._found) < KEPT:
-                    self._found.append(row)
-        self.scanned = max(self.scanned, stop)
+        length = 0
+        while self.scanned < stop and length < READ_BYTES:
+            last = self.scanned + self.reader.piece(stop - self.scanned)
+            found = self.rows.lines(self.scanned, last)
+            for row, line in enumerate(found, self.scanned):
+                if self.matches(line):
+                    self.total += 1
+                    if len(self._found) < KEPT:
+                        self._found.append(row)
+            read = sum(map(len, found))
+            self.reader.took(last - self.scanned, read)
+            length += read
+            self.scanned = last
         return self.scanned < self.rows.count
 
     def words(self, cursor: int) -> str:
@@ -63,14 +69,27 @@ class Finder:
         order = [range(start, count), range(min(start, count))]
         if direction < 0:
             order = [range(min(start, count - 1), -1, -1), range(count - 1, max(-1, start), -1)]
+        turn = time.perf_counter() + TURN_S
         for part in order if wrap else order[:1]:
-            for done, row in enumerate(part, 1):
-                if row < 0 or row >= self.rows.count:
+            at = 0
+            while at < len(part):
+                piece = part[at : at + self.reader.piece(len(part) - at)]
+                low, high = min(piece), max(piece) + 1
+                if low < 0 or high > self.rows.count:
+                    # The log began anew meanwhile: what is left of the piece.
+                    piece = range(0)
+                    low = high = 0
+                found = self.rows.lines(low, high)
+                self.reader.took(len(piece), sum(map(len, found)))
+                for row in piece:
+                    if row - low < len(found) and test(found[row - low]):
+                        return row
+                    if time.perf_counter() > turn:
+                        await asyncio.sleep(0)
+                        turn = time.perf_counter() + TURN_S
+                at += max(1, len(piece))
+                if not piece:
                     break
-                if self._test(test, row):
-                    return row
-                if done % STEP == 0:
-                    await asyncio.sleep(0)
         return None
 
 

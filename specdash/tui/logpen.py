@@ -52,6 +52,19 @@ class Pen:
 
     def lines_of(self, row: int, width: int) -> list[Line]:
         """The row in `width` cells: one line of spans, or several where it wraps."""
+        spans = self._whole(row)
+        room = width - 1
+        if self.wrapping:
+            return _wrapped(spans, room)
+        total = sum(cell_len(text) for text, _ in spans)
+        if self.shifted:
+            spans = [spans[0], *sheared(spans[1:], self.shifted, room - 1)]
+        if total - self.shifted > room:
+            spans = [*sheared(spans, 0, room - 1), (ELLIPSIS, "key")]
+        return [spans]
+
+    def _whole(self, row: int) -> Line:
+        """All spans of the row, however long: gutter, time and rank, repeats, text with its matches."""
         line = self.bytes_of(row)
         found = logtext.head(line)
         gutter, role = GUTTER.get(logtext.level(line), (" ", ""))
@@ -64,16 +77,24 @@ class Pen:
         repeats = self.table.repeats(row)
         if repeats > 1:
             spans.append((f"×{repeats} ", "strong"))
-        spans += self._marked(body, role)
-        room = width - 1
-        if self.wrapping:
-            return _wrapped(spans, room)
-        total = sum(cell_len(text) for text, _ in spans)
-        if self.shifted:
-            spans = [spans[0], *sheared(spans[1:], self.shifted, room - 1)]
-        if total - self.shifted > room:
-            spans = [*sheared(spans, 0, room - 1), (ELLIPSIS, "key")]
-        return [spans]
+        return [*spans, *self._marked(body, role)]
+
+    def reveal(self, row: int, width: int) -> bool:
+        """Shift sideways so that the row's first match is in `width` cells, back to the left where it is there. True: moved."""
+        if self.wrapping or self.finder.view_pattern is None:
+            return False
+        before, self.shifted = self.shifted, 0
+        at = 0
+        for text, role in self._whole(row):
+            if role == "match":
+                # One cell at the right is the ellipsis.
+                end = at + min(cell_len(text), width // 2)
+                self.shifted = max(0, end - width + width // 3) if end > width - 1 else 0
+                break
+            at += cell_len(text)
+        else:
+            self.shifted = before  # an error or a phase that was jumped to, no match
+        return self.shifted != before
 
     def _stamp(self, found: logtext.Head) -> str:
         # The day is the same for most of a run: the time is what one compares.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
@@ -74,12 +73,29 @@ def compile_search(text: str) -> re.Pattern[bytes]:
         return re.compile(re.escape(raw), flags)
 
 
-def lines_of(source: Source, first: int, stop: int) -> Iterable[bytes]:
+def lines_of(source: Source, first: int, stop: int) -> list[bytes]:
     """Lines [first, stop), by one read where the source can."""
     many = getattr(source, "lines", None)
     if callable(many):
         return list(many(first, stop - first))
     return [source.line(index) for index in range(first, stop)]
+
+
+READ_BYTES = 256 * 1024
+"""Of log that are judged in one go, however long its lines are: about 10 ms by the slowest filter."""
+
+
+class Reader:
+    """Reads lines in pieces of about `READ_BYTES`, by how long the last ones were."""
+
+    def __init__(self) -> None:
+        self._piece = 256
+
+    def piece(self, wanted: int) -> int:
+        return max(1, min(wanted, self._piece))
+
+    def took(self, lines: int, length: int) -> None:
+        self._piece = max(4, READ_BYTES * lines // max(1, length + lines))
 
 
 CHUNK = 1024
@@ -108,6 +124,7 @@ class Rows:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.reader = Reader()
         self.set_filter(Filter())
 
     def set_filter(self, new: Filter) -> None:
@@ -192,20 +209,40 @@ class Rows:
         return found
 
     def scan(self, budget: int) -> bool:
-        """Look at up to `budget` more lines. True when there is more to do."""
+        """Look at up to `budget` more lines, at fewer where they are long. True when there is more to do."""
         if not self.filter.active:
             self.scanned = self.source.line_count
             return False
         if self.scanned:
             self._undo()
         stop = min(self.source.line_count, self.scanned + budget)
-        for index, line in enumerate(lines_of(self.source, self.scanned, stop), self.scanned):
-            if index - self._open_at >= CHUNK:
-                self._close()
-            self._key_before = self._open.key
-            self._took = self._judge(self._open, index, line)
-        self.scanned = max(self.scanned, stop)
+        length = 0
+        while self.scanned < stop and length < READ_BYTES:
+            last = self.scanned + self.reader.piece(stop - self.scanned)
+            found = lines_of(self.source, self.scanned, last)
+            for index, line in enumerate(found, self.scanned):
+                if index - self._open_at >= CHUNK:
+                    self._close()
+                self._key_before = self._open.key
+                self._took = self._judge(self._open, index, line)
+            read = sum(map(len, found))
+            self.reader.took(last - self.scanned, read)
+            length += read
+            self.scanned = last
         return self.scanned < self.source.line_count
+
+    def lines(self, first: int, stop: int) -> list[bytes]:
+        """What stands in the rows [first, stop): neighbours are read together."""
+        if not self.filter.active:
+            return lines_of(self.source, first, stop)
+        out: list[bytes] = []
+        row = first
+        while row < stop:
+            start = end = self.line_number(row)
+            while row < stop and self.line_number(row) == end:
+                row, end = row + 1, end + 1
+            out += lines_of(self.source, start, end)
+        return out
 
     def _undo(self) -> None:
         """The newest line may have been unfinished when it was judged: judge it again."""
@@ -254,12 +291,16 @@ class Rows:
             return False
         if self._pattern is not None and not self._pattern.search(line):
             return False
-        if wanted.origin and logtext.origin(line) != wanted.origin:
-            return False
-        if wanted.rank and wanted.rank not in logtext.head(logtext.clean(line)).rank.split():
-            return False
         if wanted.level:
             found = logtext.level(line)
             if found == "info" or (wanted.level == "error" and found != "error"):
                 return False
-        return True
+        if wanted.origin and logtext.origin(line) != wanted.origin:
+            return False
+        return not wanted.rank or self._of_rank(line)
+
+    def _of_rank(self, line: bytes) -> bool:
+        rank = self.filter.rank
+        if rank.encode("utf-8", "surrogateescape") not in line and b"\x1b" not in line:
+            return False
+        return rank in logtext.head(logtext.clean(line)).rank.split()

@@ -168,7 +168,7 @@ class LogView(LogScroll, Painter):
             return self.strip_of(self.title_row(width), width, base)
         if y - 1 >= len(self._drawn):
             if not self._drawn and y == 1:
-                words = self.missing or "No log yet."
+                words = self.missing or self._why_empty()
                 return self.strip_of([(f" {words}", "bad" if self.missing else "dim")], width, base)
             return Strip.blank(width, base)
         row, line = self._drawn[y - 1]
@@ -183,6 +183,13 @@ class LogView(LogScroll, Painter):
             ]
         strip = self.strip_of(line, width - 1, base)
         return Strip.join([strip, self.strip_of([self._thumb(y - 1)], 1, base)])
+
+    def _why_empty(self) -> str:
+        if not self.table.source.line_count:
+            return "No log yet."
+        if self.table.behind:
+            return "Looking through the log…"
+        return "No line passes this filter. 0 shows all."
 
     def _thumb(self, y: int) -> Span:
         height = max(1, self.size.height - 1)
@@ -254,6 +261,8 @@ class LogView(LogScroll, Painter):
 
     def on_log_view_found(self, message: Found) -> None:
         self.go(message.row)
+        if self.pen.reveal(message.row, self.size.width - 1):
+            self.redraw()
 
     def set_filter(self, wanted: Filter) -> None:
         line = self.table.line_number(self.cursor) if self.table.count else 0

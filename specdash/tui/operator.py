@@ -223,7 +223,7 @@ class ControlOperator:
         from specdash.control.perform import perform
 
         self._writable(plan.host)
-        if plan.typed_name and typed != plan.typed_name:
+        if not plan.confirmed_by(typed):
             raise Refused(f"Not done: “{plan.typed_name}” was not typed.", "Type it to confirm.")
         if plan.kind == "hot_switch":
             self._hot[str(plan.spec["hot"]["run"])] = plan.id

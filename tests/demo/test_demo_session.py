@@ -208,3 +208,14 @@ async def test_the_broken_profile_breaks() -> None:
     with pytest.raises(ActionFailed, match="signal 9"):
         async with check_demo("demo-broken", 50):
             pass
+
+
+async def test_a_check_of_the_demo_leaves_nothing_in_the_users_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specdash.demo import check_demo
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with check_demo() as ready:
+        assert ready.session.folder.exists()
+    assert not (tmp_path / "state").exists()

@@ -350,6 +350,15 @@ def test_a_death_names_its_first_cause_and_an_asked_stop_is_no_death() -> None:
     silent = Feed(phase="starting", started_boot_s=1000.0)
     silent.put(2.0, RunRecorded(({"event": "exited", "code": None, "signal": 9, "boot_s": 1002.0},)), "r")
     assert silent.tick(3.0).servers["r"].verdict.sentence == "Died: killed by signal 9."
+    for number, asked, words in (
+        (2, True, "Stopped (ended by a stop, signal INT)."),
+        (15, False, "Died: ended by signal TERM, which asks it to stop."),
+    ):
+        other = Feed(phase="ready", ready_boot_s=1001.0)
+        first = [{"event": "stop_asked", "boot_s": 1001.5}] if asked else []
+        exited = {"event": "exited", "code": None, "signal": number, "boot_s": 1002.0}
+        other.put(2.0, RunRecorded((*first, exited)), "r")
+        assert other.tick(3.0).servers["r"].verdict.sentence == words
     assert server.verdict.sentence.endswith(" (killed by signal 9).") and ". (" not in server.verdict.sentence
     stopped = Feed(phase="ready", ready_boot_s=1001.0)
     stopped.put(

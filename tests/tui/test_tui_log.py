@@ -407,3 +407,94 @@ def test_a_filter_over_many_lines_keeps_little_and_says_the_same() -> None:
             row = rows.row_of(line_number)
             assert row == max(0, sum(start <= line_number for start in starts) - 1)
     assert len(rows._cache) <= logrows.CACHED and len(rows._open.lines) <= logrows.CHUNK
+
+
+def test_the_short_way_to_a_level_gives_what_the_rules_give() -> None:
+    """Shapes are remembered; digits between the letters of a word, or a word that is judged by digits, fool none of it."""
+    from random import Random
+
+    dice = Random(11)
+    words = [
+        *(b"error", b"Error", b"ERROR", b"err0or", b"error1", b"1error", b"xerror", b"errors=0", b"errors=5", b"OSError:"),
+        *(b"warn", b"Warning", b"wa7rn", b"warnings", b"deprecated", b"DEPRECATED", b"FATAL", b"fatal", b"Exception"),
+        *(b"INFO: ", b" 200 OK", b" 500 OK", b"server_args=", b"out of memory", b"Out Of 2Memory", b"Decode", b"#1", b"\xff"),
+    ]  # fmt: skip
+    logtext._CALM.clear()
+    for _ in range(20_000):
+        line = b" ".join(dice.choice(words) for _ in range(dice.randint(1, 4)))
+        if logtext._BAD.search(line):
+            wanted = "info" if logtext._NOT_BAD.search(line) else "error"
+        else:
+            wanted = "warning" if logtext._WARN.search(line) else "info"
+        assert logtext.level(line) == wanted, line
+        shifted = line.translate(bytes.maketrans(b"012579", b"135790"))
+        logtext.level(shifted)
+    assert 0 < len(logtext._CALM) <= logtext.KEEP
+
+
+def test_long_lines_are_judged_a_few_at_a_time_so_that_keys_stay_free() -> None:
+    """2,000 lines of 64 kB in one go took seconds."""
+    from specdash.tui import logrows
+    from specdash.tui.logfind import Finder
+
+    long = [b"x" * 65_536] * 300
+    rows = Rows(LogList([*long, b"an error"]))
+    rows.set_filter(Filter(level="error"))
+    went = []
+    more = True
+    while more:
+        before = rows.scanned
+        more = rows.scan(2_000)
+        went.append(rows.scanned - before)
+    assert rows.count == 1 and rows.lines(0, 1) == [b"an error"]
+    assert max(went[1:]) * 65_536 <= 2 * logrows.READ_BYTES
+    rows.set_filter(Filter())
+    finder = Finder(rows, re.compile(b"error"), "error")
+    finder.scan(2_000)
+    before = finder.scanned
+    finder.scan(2_000)
+    assert (finder.scanned - before) * 65_536 <= 2 * logrows.READ_BYTES
+    while finder.scan(2_000):
+        pass
+    assert finder.total == 1
+
+
+def test_rows_read_together_are_the_rows_one_by_one() -> None:
+    lines = log_lines(3_000)
+    rows = Rows(LogList(lines))
+    for wanted in (
+        Filter(),
+        Filter(level="warning"),
+        Filter(rank="TP0"),
+        Filter(text="[13579] tok", quiet=True),
+    ):
+        rows.set_filter(wanted)
+        while rows.scan(2_000):
+            pass
+        assert rows.lines(0, rows.count) == [lines[rows.line_number(row)] for row in range(rows.count)]
+
+
+async def test_a_match_beyond_the_right_edge_is_brought_into_view_and_the_left_is_when_it_is_there() -> None:
+    lines = [b"[2026-11-29 13:00:01 TP0] " + b"word " * 60 + b"needle 1", b"needle 2 " + b"x" * 200]
+    async with screen("ready", size=(80, 24), log=LogList(lines)) as (app, pilot):
+        log = await in_log(app, pilot)
+        await pilot.press("g", "slash", *"needle", "enter")
+        await settle(app, pilot)
+        assert log.cursor == 1 and log.pen.shifted == 0 and "needle 2" in text_of(app)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert log.cursor == 0 and log.pen.shifted > 0 and "needle 1" in text_of(app)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert log.pen.shifted == 0 and "needle 2" in text_of(app)
+        await pilot.press("escape")
+        await settle(app, pilot)
+
+
+async def test_a_filter_that_lets_nothing_pass_does_not_say_that_there_is_no_log() -> None:
+    async with screen("ready", log=LogList(log_lines(30))) as (app, pilot):
+        await in_log(app, pilot)
+        await pilot.press("ampersand", *"nowhere", "enter")
+        await settle(app, pilot)
+        assert "No line passes this filter. 0 shows all." in text_of(app)
+        assert "No log yet" not in text_of(app)

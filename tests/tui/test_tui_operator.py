@@ -71,3 +71,23 @@ async def test_read_only_makes_no_plan(asked: list[tuple[str, Any]]) -> None:
         async for _ in operator.attach(Plan("p", "switch", "a", "t", Danger.DESTROYS, ())):
             pass
     assert asked == []
+
+
+async def test_a_name_that_is_as_good_confirms_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    async def perform(hub: Any, plan: Plan) -> Any:
+        done.append(plan.id)
+        yield plan.id
+
+    monkeypatch.setattr("specdash.control.perform.perform", perform)
+    operator = ControlOperator(Hub(), Settings())  # type: ignore[arg-type]
+    plan = Plan(
+        "p", "stop", "a", "t", Danger.DESTROYS, (), typed_name="demo-base", typed_also=("demo-base-2026",)
+    )
+    for typed in ("demo-base", "demo-base-2026"):
+        assert [event async for event in operator.perform(plan, typed)] == ["p"]
+    with pytest.raises(Refused, match="was not typed"):
+        async for _ in operator.perform(plan, "demo"):
+            pass
+    assert done == ["p", "p"]

@@ -230,7 +230,7 @@ class PlanDialog(Modal[tuple[Plan, str] | None]):
     def may_go(self) -> bool:
         """Whether nothing blocks it and the name, where one is asked, is typed; the button follows."""
         typed = self.query_one("#typed", Input).value
-        may = self.plan is not None and not self.plan.blocked and typed == self.plan.typed_name
+        may = self.plan is not None and not self.plan.blocked and self.plan.confirmed_by(typed)
         self.query_one("#go", Button).disabled = not may
         return may
 
