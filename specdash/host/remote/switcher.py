@@ -30,11 +30,16 @@ class Switcher(Steps):
             event="begun" if not said.get("began") else "resumed", pid=os.getpid(), by=self.plan.get("by")
         )
         try:
+            other = self.other_there()
+            if other:
+                return self.end("failed", other)
             if said["direction"] == "forward":
                 try:
                     return self.forward(said)
-                except (StepFailed, CallError) as failure:
-                    why = getattr(failure, "sentence", str(failure))
+                except Aborted:
+                    raise
+                except Exception as failure:  # whatever it is: who stands still here leaves nobody serving
+                    why = words(failure)
                     self.say(self.step_name or "stop", "failed", why)
                     if self.a_untouched() and not self.beside:
                         return self.end("failed", "Nothing was changed: %s" % why)
@@ -43,17 +48,40 @@ class Switcher(Steps):
             return self.back(str(said.get("why") or ""))
         except Aborted as word:
             return self.end("aborted", str(word))
-        except (StepFailed, CallError) as failure:
-            sentence = getattr(failure, "sentence", str(failure))
+        except Exception as failure:
+            sentence = words(failure)
             self.say(self.step_name or "rollback", "failed", sentence)
-            return self.end(
-                "failed",
-                "NEITHER SERVER SERVES. %s Nothing more is tried; logs and run folders are kept." % sentence,
-            )
+            return self.end("failed", self.neither(sentence))
+
+    def neither(self, why: str) -> str:
+        said = "NEITHER SERVER SERVES. %s Nothing more is tried; logs and run folders are kept." % why
+        for run_id in (self.a, self.b, self.restore):
+            found = self.record(run_id) or {}
+            if found.get("alive"):
+                said += " Still there: %s, run %s, pid %s." % (self.title(run_id), run_id, found.get("pid"))
+        return said
+
+    def other_there(self) -> str:
+        """Who took its place while this switch stood still (or waited), in a sentence; "": nobody.
+
+        Where none of its own servers lives and another run has their port, whatever were launched now could only
+        fail, and take memory from the one that serves.
+        """
+        mine = (self.a, self.b, self.restore)
+        if any((self.record(run_id) or {}).get("alive") for run_id in mine):
+            return ""
+        ports = {((self.record(run_id) or {}).get("http") or {}).get("port") for run_id in mine} - {None}
+        for found in runstore.listing(self.base):
+            if found["id"] not in mine and found["alive"] and (found.get("http") or {}).get("port") in ports:
+                said = "Nothing was done: %s (run %s) has the port %s by now. It is left alone."
+                return said % (found.get("profile") or found["id"], found["id"], found["http"]["port"])
+        return ""
 
     def a_untouched(self) -> bool:
         found = self.record(self.a)
-        return bool(found and found["alive"] and not found.get("stop_asked"))
+        if found is None or found["phase"] == "created":
+            return self.hidden(self.a)
+        return bool(found["alive"] and not found.get("stop_asked"))
 
     def forward(self, said: Dict[str, Any]) -> str:
         before = said.get("before") or self.plan.get("before")
@@ -111,6 +139,12 @@ class Switcher(Steps):
             return self.drop(why)
         self.say("rollback", "running", "Going back to %s." % self.title(self.a))
         self.stop(self.b, "rollback_stop", 0, abortable=False)
+        found = self.record(self.a) or {}
+        if found.get("alive"):  # a second one could not have its port
+            raise StepFailed(
+                "%s was told to end and lives on, so that it is not started again. %s"
+                % (self.title(self.a), why)
+            )
         self.launch(self.restore, "rollback_launch")
         self.ready(self.restore, "rollback_ready", back_on_abort=False)
         found = self.record(self.restore) or {}
@@ -138,6 +172,12 @@ class Switcher(Steps):
             serves = self.b
         self.state.add(event="end", final=word, sentence=sentence, serves=serves)
         return word
+
+
+def words(failure: Exception) -> str:
+    if isinstance(failure, CallError):
+        return failure.sentence
+    return str(failure) if isinstance(failure, StepFailed) else "An error of the switcher: %r." % (failure,)
 
 
 def main(folder: str) -> int:

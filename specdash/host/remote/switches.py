@@ -64,7 +64,15 @@ def create(base: str, plan: Dict[str, Any], run: Dict[str, Any], files: Dict[str
             shutil.rmtree(folder, ignore_errors=True)
             raise
         prune(base, KEEP)
-    return resume(base, str(plan["id"]))
+    try:
+        return resume(base, str(plan["id"]))
+    except CallError as error:
+        if error.code == "busy" and not switchstate.progress(folder).get("began"):
+            # another was faster by a moment
+            for name in (str(run.get("id")), str(plan["restore"])):
+                shutil.rmtree(runstore.folder_of(base, name), ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _prepare_way_back(base: str, a: Dict[str, Any], ident: str, pyz: bytes) -> None:
@@ -146,6 +154,7 @@ def resume(base: str, ident: str) -> Dict[str, Any]:
         found = status(base, ident)
         if found["end"] is not None or found["alive"]:
             return found
+        _only_one(base, ident)
         time.sleep(0.05)
     broken = journal.last(folders.path(folder, "supervisor.err"))
     raise CallError(

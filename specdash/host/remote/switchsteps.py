@@ -17,6 +17,8 @@ from specdash.host.remote.wire import CallError
 from specdash.host.remote.worker import Worker, numbers, passes
 
 POLL_S = 0.3
+BACK_AT_LEAST_S = 600.0
+"""What came back is given so long to get ready, however short the limit for the next server is."""
 
 
 class Aborted(Exception):
@@ -40,6 +42,12 @@ class Steps(Worker):
 
     def record(self, run_id: str) -> Optional[Dict[str, Any]]:
         return runstore.record(runstore.folder_of(self.base, run_id))
+
+    def hidden(self, run_id: str) -> bool:
+        """Does a supervisor say that the run lives and serves? For one whose folder does not tell any longer."""
+        lock = folders.run_lock(runstore.folder_of(self.base, run_id))
+        said = folders.ask("run", lock, {"cmd": "status"})
+        return bool(said and not said.get("exited") and not said.get("stopping"))
 
     def title(self, run_id: str) -> str:
         return str(self.plan.get("names", {}).get(run_id) or run_id)
@@ -93,6 +101,8 @@ class Steps(Worker):
 
     def stop(self, run_id: str, step: str, drain_s: float, abortable: bool) -> None:
         found = self.record(run_id)
+        if (found is None or found["phase"] == "created") and self.hidden(run_id):
+            raise StepFailed("%s runs, but its run folder cannot be read." % self.title(run_id))
         if found is None or found["phase"] in ("created", "failed") or found.get("ended"):
             self.say(step, "done", "It had ended already.")
             return
@@ -134,7 +144,10 @@ class Steps(Worker):
                 proof = {"proven": True, "sentence": "No process of it is left.", "processes": []}
                 break
             if not found["supervisor_alive"]:  # killed in the middle: a new one goes on with the same order
-                runstore.command(self.base, run_id, order)
+                reply = runstore.command(self.base, run_id, order)
+                if reply.get("ended"):  # nothing was left for a new one: nobody will write the proof
+                    proof = {"proven": True, "sentence": str(reply.get("sentence")), "processes": []}
+                    break
             if abortable and not tried_abort and self.told(ABORT) is not None:
                 tried_abort = True
                 if runstore.command(self.base, run_id, {"cmd": "abort", "by": self.plan.get("by")}).get("ok"):
@@ -163,8 +176,8 @@ class Steps(Worker):
 
     def ready(self, run_id: str, step: str, back_on_abort: bool) -> None:
         self.say(step, "running", "%s is loading." % self.title(run_id), run=run_id)
-        limit = self.plan.get("ready_s")
-        until = None if not limit else time.monotonic() + float(limit)
+        limit = self.ready_limit(run_id)
+        until = None if limit is None else time.monotonic() + limit
         while True:
             found = self.record(run_id) or {}
             if found.get("phase") == "ready":
@@ -182,8 +195,18 @@ class Steps(Worker):
             if back_on_abort and self.told(ABORT) is not None:
                 raise StepFailed("Taken back by the operator while it loaded.")
             if until is not None and time.monotonic() > until:
-                raise StepFailed("It was not ready within %.0f s." % float(limit or 0))
+                raise StepFailed("It was not ready within %.0f s." % (limit or 0))
             time.sleep(POLL_S)
+
+    def ready_limit(self, run_id: str) -> Optional[float]:
+        """The operator's limit is the next server's. The previous one has nothing to come after it: it gets its time."""
+        limit = self.plan.get("ready_s")
+        if not limit or run_id == self.b:
+            return float(limit) if limit else None
+        a = self.record(self.a) or {}
+        if a.get("adopted") or not a.get("ready_boot_s"):
+            return None  # how long it loads is not known
+        return max(float(limit), BACK_AT_LEAST_S, 3 * (float(a["ready_boot_s"]) - float(a["started_boot_s"])))
 
     def must_live(self, found: Dict[str, Any], when: str) -> None:
         if found.get("phase") in ("exited", "failed", None) or found.get("alive") is False:
@@ -214,7 +237,9 @@ class Steps(Worker):
             self.say(step, "skipped", "This rank does not answer requests; rank 0 is judged.")
             return {"decision": "keep", "sentence": ""}
         gone = lambda: not (self.record(run_id) or {}).get("alive")  # noqa: E731
-        passes = self.passes(found, gone)
+        passes = self.passes(found, lambda: self.told(ABORT) is not None or gone())
+        if self.told(ABORT) is not None:
+            raise StepFailed("Taken back by the operator during the pulse.")
         self.must_live(self.record(run_id) or {}, "during the pulse")
         verdict: Dict[str, Any] = self.rules.judge(passes, str(found.get("algorithm") or ""), before)
         self.state.add(event="pulse", run=run_id, passes=passes, verdict=verdict)
