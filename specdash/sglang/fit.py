@@ -93,6 +93,7 @@ def fit(target: Config, draft: Optional[Config], context: Context) -> FitReport:
 
     numbers = fit_shapes.numbers(target, draft)
     findings: List[Finding] = []
+    findings.extend(fit_rules.known_algorithm(context))
     findings.extend(fit_rules.path_rules(target, draft, context))
     if draft is not None and context.algorithm.upper() not in ("NGRAM", "UNO"):
         for rule in (

@@ -17,6 +17,15 @@ ONLINE_QUANTIZATION = ("fp8", "mxfp8", "w8a8_int8", "w8a8_fp8", "nvfp4_online", 
 """Methods that SGLang can apply to weights that are not quantized; any other needs its own weights."""
 
 
+def known_algorithm(context: Context) -> List[Finding]:
+    """An algorithm without rules here, of a plugin or of a later version, is never taken for a match."""
+    name = context.algorithm.upper()
+    if name in ("", "NEXTN") or notes.get(name) is not None:
+        return []
+    sentence = "specdash knows nothing of {}: only what holds for every drafter was compared.".format(name)
+    return [Finding("not_checked", "", sentence)]
+
+
 def path_rules(target: Config, draft: Optional[Config], context: Context) -> List[Finding]:
     """Whether a drafter must, may or must not be given."""
     name = context.algorithm.upper()

@@ -7,6 +7,7 @@ its models and its flags. `specdash preflight` does the same for what lies on a 
 from __future__ import annotations
 
 import argparse
+import difflib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> Exit:
     from specdash.control import remote_probe
-    from specdash.sglang import drafter_card, fit, offer, reading
+    from specdash.sglang import drafter_card, fit, notes, offer, reading
     from specdash.sglang.gpus import compute_capability
     from specdash.sglang.tree import Source
 
@@ -64,6 +65,10 @@ def run(args: argparse.Namespace, context: Context) -> Exit:
             step = f"Did you mean {', '.join(near)}?" if near else ""
             raise UsageError(sentence, step)
         name = offer.resolve_name(read, name) or name
+    elif notes.get(name) is None and name.upper() != "NEXTN":
+        near = tuple(difflib.get_close_matches(name.upper(), notes.NOTES, n=3, cutoff=0.6))
+        step = f"Did you mean {', '.join(near)}?" if near else "Name a tree whose SGLang has it: --tree DIR."
+        raise UsageError(f"specdash knows no algorithm {name}.", step)
     tensors = (draft or {}).get("tensors")
     report = fit.fit(
         target["config"],

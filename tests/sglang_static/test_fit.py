@@ -379,3 +379,9 @@ def test_a_context_length_may_have_a_suffix(asked: str, verdict: str) -> None:
     draft = {**EAGLE3, "max_position_embeddings": 8192}
     flags = (("--context-length", asked),)
     assert pair(LLAMA, draft, "EAGLE3", version="0.5.23", flags=flags).verdict == verdict
+
+
+def test_an_algorithm_of_a_plugin_is_said_to_be_unknown() -> None:
+    for name, unknown in (("LOOKAHEAD", True), ("NEXTN", False), ("eagle3", False), ("", False)):
+        findings = pair(LLAMA, EAGLE3, name).findings
+        assert any("knows nothing of" in f.sentence for f in findings) is unknown

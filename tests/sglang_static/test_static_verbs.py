@@ -68,6 +68,8 @@ def test_fit_of_two_folders(tmp_path: Path) -> None:
     wrong = command(tmp_path, *words, "EAGLE")
     assert wrong.returncode == 4 and data(wrong)["category"] == "algorithm_does_not_fit_drafter"
     assert command(tmp_path, *words, "MEDUSA").returncode == 3
+    treeless = command(tmp_path, "fit", "--target", "t", "--draft", "d", "--algorithm", "EAGLE33")
+    assert treeless.returncode == 3 and "Did you mean EAGLE3" in treeless.stderr
     more = command(tmp_path, *words, "EAGLE3", "--", "--speculative-eagle-topk", "4")
     assert more.returncode == 4 and data(more)["category"] == "flag_conflict"
 
