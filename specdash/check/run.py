@@ -28,6 +28,8 @@ WINDOW_S = 2.0
 TIMEOUT_S = 10.0
 AT_ONCE = 64
 CLOSING_S = 1.0
+TELLING_S = 0.3
+"""Of a timeout, for judging and printing, so that the command as a whole holds it."""
 
 INJECTED: dict[str, Callable[[], AbstractAsyncContextManager[Target]]] = {}
 """Targets that another room brings (the command line puts the demo here): word → what starts it and gives
@@ -38,6 +40,8 @@ the target to check."""
 class Options:
     timeout_s: float | None = None
     """For each target; None: what the target's own settings say, else `TIMEOUT_S`."""
+    lead_s: float = 0.0
+    """What the command had used of that time before the first look: whoever waits for it counts from its start."""
     window_s: float | None = None
     generate: bool = False
     warn: tuple[str, ...] = ()
@@ -101,13 +105,14 @@ async def _one(target: Target, options: Options, opener: OpenLink | None) -> Res
         warn=(*options.warn, *target.settings.warn), crit=(*options.crit, *target.settings.crit)
     )
     timeout_s = options.timeout_s or target.settings.timeout_s or TIMEOUT_S
+    budget_s = max(timeout_s / 2, timeout_s - options.lead_s - min(TELLING_S, timeout_s / 10))
     window = next((w for w in (options.window_s, target.settings.window_s) if w is not None), WINDOW_S)
     generate = options.generate or bool(target.settings.generate)
     if options.insecure or options.api_key:
         target = replace(
             target, verify=target.verify and not options.insecure, api_key=options.api_key or target.api_key
         )
-    opening = asyncio.ensure_future(_open(target, timeout_s, opener))
+    opening = asyncio.ensure_future(_open(target, budget_s, opener))
     await asyncio.to_thread(_judges)
     from specdash.check import judge
     from specdash.check.gather import Gatherer
@@ -118,12 +123,12 @@ async def _one(target: Target, options: Options, opener: OpenLink | None) -> Res
         rules,
         generate=generate,
         window_s=window,
-        ends_at=began + timeout_s,
+        ends_at=began + budget_s,
         marks=Marks(options.memory, options.tag),
     )
     failure: Finding | None = None
     try:
-        async with asyncio.timeout(began + timeout_s - time.monotonic()):
+        async with asyncio.timeout(began + budget_s - time.monotonic()):
             await _look(gatherer, opening)
     except TimeoutError:
         sentence = f"no answer within {timeout_s:g} s while {gatherer.doing}"

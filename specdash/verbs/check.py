@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,7 @@ async def run(args: argparse.Namespace, context: Context) -> int:
     from specdash.config import paths
     from specdash.config.thresholds import rule
 
+    lead_s = time.monotonic() - context.began
     if args.schema:
         from specdash.check import document
 
@@ -117,6 +119,7 @@ async def run(args: argparse.Namespace, context: Context) -> int:
                 targets += check.parse([] if word is None else [word], settings)
         options = check.Options(
             args.timeout,
+            0.0 if args.watch else lead_s,
             args.window,
             args.generate,
             tuple(args.warn),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,8 @@ class Context:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     stdin: TextIO = field(default_factory=lambda: sys.stdin)
+    began: float = field(default_factory=time.monotonic)
+    """Local monotonic time at which this command began: what it promises in seconds counts from here."""
 
     def __post_init__(self) -> None:
         if self.config:

@@ -116,6 +116,13 @@ def test_of_targets_that_are_called_the_same_prometheus_sees_the_worst(turned: b
     assert found["specdash_check_duration_seconds"] == results[0].took_s, "of the others the first"
 
 
+def test_text_of_a_host_cannot_turn_or_break_the_line() -> None:
+    found = Finding(State.CRITICAL, "log-errors", "a\u2028b\u2029c \u202egnp.exe\u2066 d\u200b\ufeff \x85|e")
+    line = render.line([Result("box", "host", (found,), took_s=1.0)])
+    assert line.split() == "SPECDASH CRITICAL: box: a b c gnp.exe d e | 'time'=1s;;;0".split()
+    assert len(line.splitlines()) == 1
+
+
 def test_a_label_of_perfdata_comes_once() -> None:
     line = render.line([result("h:1", State.CRITICAL), result("h:1", State.OK)])
     assert line.count("'h:1 time'=") == 1 and "'h:1 time'=1s" in line
@@ -133,7 +140,7 @@ async def test_a_profiles_own_timeout_holds_and_the_command_lines_comes_first() 
     assert one.state is State.CRITICAL and "0.4 s" in render.line([one])
     await check([target], Options(timeout_s=0.2), open_link=hang)  # type: ignore[arg-type]
     assert time.monotonic() - began < 5
-    assert given == pytest.approx([0.36, 0.18])
+    assert 0.3 < given[0] < 0.4 and 0.15 < given[1] < 0.2
 
 
 @pytest.mark.parametrize(

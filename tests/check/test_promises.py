@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 from specdash import cli
+from specdash.check import Options, Target, check
+from specdash.config.hosts import Host
 from tests.check.test_states import trap
 from tests.check.test_states_real import IDLE
 from tests.support import sshd as sshds
@@ -190,3 +193,17 @@ def is_ssh(pid: int) -> bool:
         return Path(f"/proc/{pid}/comm").read_text().startswith("sshd")
     except OSError:
         return True
+
+
+def test_the_time_before_the_first_look_is_part_of_the_timeout() -> None:
+    """64 hosts with ten dead took 11.2 s at `--timeout 10`: who waits counts from the start of the command."""
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    target = Target("h", "host", Host(name="h", ssh="127.0.0.1"))
+    began = time.monotonic()
+    options = Options(timeout_s=1.0, lead_s=0.4, memory=None)
+    (result,) = asyncio.run(check([target], options, open_link=hang))  # type: ignore[arg-type]
+    assert 0.4 < time.monotonic() - began < 0.9
+    assert result.findings[0].name == "timeout" and "within 1 s" in result.findings[0].sentence
