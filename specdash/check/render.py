@@ -15,11 +15,11 @@ SCHEMA = "specdash.check/1"
 LONGEST = 400
 UNITS = {"accept_rate": "", "kv": "", "cache_hit": ""}
 _ORDER = (State.CRITICAL, State.UNKNOWN, State.WARNING, State.OK)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f|]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff|]+")
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """One line, without `|` (it begins perfdata) and control characters."""
+    """One line, without `|` (it begins perfdata), control characters, and what turns or hides text."""
     return _CONTROL.sub(" ", text)[:longest].strip()
 
 
