@@ -79,7 +79,10 @@ def read(piece: bytes) -> Optional[Head]:
         found = LEVEL_FIRST.match(piece)
         if found:
             return Head(
-                "", rank_text(found.group("ranks") or b""), found.group("level").decode(), piece[found.end() :]
+                "",
+                rank_text(found.group("ranks") or b""),
+                found.group("level").decode(),
+                piece[found.end() :],
             )
     return None
 
