@@ -101,6 +101,7 @@ class Reader:
 CHUNK = 1024
 """Lines of one chunk: what a look back into a filtered log reads anew (some milliseconds)."""
 CACHED = 32
+_ONE = array("I", [1])
 
 
 class Chunk:
@@ -220,16 +221,37 @@ class Rows:
         while self.scanned < stop and length < READ_BYTES:
             last = self.scanned + self.reader.piece(stop - self.scanned)
             found = lines_of(self.source, self.scanned, last)
-            for index, line in enumerate(found, self.scanned):
-                if index - self._open_at >= CHUNK:
-                    self._close()
-                self._key_before = self._open.key
-                self._took = self._judge(self._open, index, line)
+            if self.filter.narrow:
+                self._take(found)
+            else:
+                self._take_but_polls(found)
             read = sum(map(len, found))
             self.reader.took(last - self.scanned, read)
             length += read
             self.scanned = last
         return self.scanned < self.source.line_count
+
+    def _take(self, found: list[bytes]) -> None:
+        for index, line in enumerate(found, self.scanned):
+            if index - self._open_at >= CHUNK:
+                self._close()
+            self._key_before = self._open.key
+            self._took = self._judge(self._open, index, line)
+
+    def _take_but_polls(self, found: list[bytes]) -> None:
+        """The same where only polls are left out, as by default: a look at each line of a fast log would cost too much."""
+        polls = {self.scanned + at for at in logtext.polls(found)}
+        index, stop = self.scanned, self.scanned + len(found)
+        while index < stop:
+            if index - self._open_at >= CHUNK:
+                self._close()
+            end = min(stop, self._open_at + CHUNK)
+            shown = [at for at in range(index, end) if at not in polls] if polls else range(index, end)
+            self._open.lines.extend(shown)
+            self._open.repeats.extend(_ONE * len(shown))
+            self._took = "" if end - 1 in polls else "row"
+            index = end
+        self._key_before = self._open.key
 
     def lines(self, first: int, stop: int) -> list[bytes]:
         """What stands in the rows [first, stop): neighbours are read together."""

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specdash.tui import logtext
-from specdash.tui.logrows import Filter, Rows, compile_search
+from specdash.tui.logrows import CHUNK, Filter, Rows, compile_search
 from specdash.tui.logview import LogView
 from specdash.tui.words import text_of as plain
+from tests.support.examples import examples
 from tests.support.fakehub import FakeOperator, LogList, log_lines
 from tests.support.tuikit import screen, settle, text_of
 
@@ -498,3 +501,38 @@ async def test_a_filter_that_lets_nothing_pass_does_not_say_that_there_is_no_log
         await settle(app, pilot)
         assert "No line passes this filter. 0 shows all." in text_of(app)
         assert "No log yet" not in text_of(app)
+
+
+_PIECES = [
+    b'[2026-05-04 09:13:07] INFO:     127.0.0.1:5 - "GET /metrics HTTP/1.1" 200 OK',
+    b'"GET /health?timeout=3 HTTP/1.1" 200 OK "GET /metrics HTTP/1.1" 200 OK',
+    b'"GET /health?',
+    b'x HTTP/1.1" 200 OK "GET /health HTTP/1.1" 503',
+    b'"POST /generate HTTP/1.1" 200 OK',
+    b"",
+    b"[2026-05-04 09:13:08 TP0] Decode batch, #running-req: 1",
+]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.sampled_from(_PIECES), max_size=40))
+def test_polls_found_together_are_those_found_one_by_one(lines: list[bytes]) -> None:
+    assert logtext.polls(lines) == [n for n, line in enumerate(lines) if logtext.is_poll(line)]
+
+
+def test_a_log_that_grows_past_chunks_hides_the_same_polls_as_judged_line_by_line() -> None:
+    log = LogList([])
+    rows = Rows(log)
+    rows.set_filter(Filter(quiet=True))
+    for turn in range(50):
+        log.lines += [_PIECES[(turn * 7 + at * at) % len(_PIECES)] for at in range(turn * 3)]
+        while rows.scan(100):
+            pass
+        if log.lines:
+            log.lines[-1] += b"unfinished"[: turn % 3]
+    while rows.scan(100):
+        pass
+    wanted = [n for n, line in enumerate(log.lines) if not logtext.is_poll(line)]
+    assert len(log.lines) > 2 * CHUNK and rows.count == len(wanted)
+    assert [rows.line_number(row) for row in range(rows.count)] == wanted
+    assert all(rows.row_of(line) == row for row, line in enumerate(wanted))
