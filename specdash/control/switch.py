@@ -16,7 +16,7 @@ from typing import Any, Literal
 from specdash.config import secrets as config_secrets
 from specdash.control import hostruns, launch, stop, why
 from specdash.control.plans import Check, Danger, Plan, Step, StepEvent
-from specdash.control.switch_notes import difference, downtime, warm_cost
+from specdash.control.switch_notes import difference, downtime, slower, warm_cost
 from specdash.errors import Refused, RemoteError
 from specdash.host.link import Link
 from specdash.host.remote.switchstate import TITLES
@@ -162,6 +162,8 @@ async def plan(
         )
     notes += [stop.REFUSED, *stop.caveats(a)]
     notes += rules.rule(spec.algorithm, before)
+    if measure or before:
+        notes.append(slower(old, on_slower, hold_s))
     if not side_by_side:
         notes.append(
             f"Going back starts {old} with the same command, environment and port, and proves it with a pulse."

@@ -20,6 +20,16 @@ def warm_cost(weight: Mapping[str, Any], mb_s: float) -> str:
     )
 
 
+def slower(old: str, rule: str, hold_s: float) -> str:
+    """What happens to a next server that is slower than the present one, in a sentence."""
+    then = {
+        "keep": "it is kept",
+        "roll_back": "it is rolled back",
+        "ask": f"you are asked; without an answer within {hold_s:.0f} s it is kept",
+    }
+    return f"When it generates slower than {old}, {then[rule]}."
+
+
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """What differs between two runs' records: algorithm, drafter, flags, environment names, where. Sentences."""
     said = []

@@ -193,3 +193,19 @@ def test_an_abort_is_heard_during_the_pulse(tmp_path, monkeypatch):
     (tmp_path / "abort").write_text("me")
     with pytest.raises(StepFailed, match="during the pulse"):
         one.pulse("b", "pulse", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "then"),
+    [("ask", "without an answer within 7 s"), ("roll_back", "rolled back"), ("keep", "is kept")],
+)
+async def test_the_plan_tells_what_happens_to_a_slower_server(link, stub, rule, then):
+    a, _ = await up(link, fast(stub, profile="base"))
+    plan = await switch.plan(
+        link, a.id, fast(stub, profile="next"), **{**FAST, "hold_s": 7.0}, on_slower=rule
+    )
+    assert any("slower than base" in note and then in note for note in plan.notes), plan.notes
+    plan = await switch.plan(link, a.id, fast(stub, profile="next"), **FAST, measure=False)
+    assert not any("slower" in note for note in plan.notes), "nothing is known to compare with"
+    await down(link, a.id, deadline_s=5)

@@ -236,8 +236,8 @@ class Steps(Worker):
         if int(found.get("node_rank") or 0) > 0:
             self.say(step, "skipped", "This rank does not answer requests; rank 0 is judged.")
             return {"decision": "keep", "sentence": ""}
-        gone = lambda: not (self.record(run_id) or {}).get("alive")  # noqa: E731
-        passes = self.passes(found, lambda: self.told(ABORT) is not None or gone())
+        gone = lambda: self.told(ABORT) is not None or not (self.record(run_id) or {}).get("alive")  # noqa: E731
+        passes = self.passes(found, gone)
         if self.told(ABORT) is not None:
             raise StepFailed("Taken back by the operator during the pulse.")
         self.must_live(self.record(run_id) or {}, "during the pulse")
