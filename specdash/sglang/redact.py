@@ -42,6 +42,10 @@ _KNOWN_SHAPES = re.compile(
     r"|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{16,}"
     r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,})"
 )
+_PRIVATE_KEY = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(?:(?!-----END )[\s\S])*(-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----)?"
+)
+"""A key in its armour, over lines or with `\\n` between them; one without its end goes on to the end of the text."""
 _HASH = re.compile(r"#[\w -]*$")
 _COUNT = re.compile(r"^[\d.]+[%,;]?$")
 _EMPTY = ("none", "null", "''", '""', "true", "false", "")
@@ -55,6 +59,13 @@ def is_secret_key(key: str) -> bool:
     return SECRET_KEY.search(name) is not None
 
 
+def private_keys(value: str) -> str:
+    """A text without the bodies of armoured private keys (PEM, OpenSSH), which go over many lines."""
+    if "PRIVATE KEY" not in value:
+        return value
+    return _PRIVATE_KEY.sub(lambda m: m.group(1) + MARK + (m.group(2) or ""), value)
+
+
 def text(value: str, secrets: Iterable[str] = ()) -> str:
     """A text with secrets replaced by `•••`, their keys kept.
 
@@ -62,6 +73,7 @@ def text(value: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in sorted({s for s in secrets if len(s) >= 4}, key=len, reverse=True):
         value = value.replace(secret, MARK)
+    value = private_keys(value)
     value = _URL_USER.sub(lambda m: m.group("scheme") + m.group("user") + ":" + MARK + "@", value)
     value = _URL_TOKEN.sub(lambda m: m.group("scheme") + MARK + "@", value)
     value = _FLAG.sub(_hide_flag, value)

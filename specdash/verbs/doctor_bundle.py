@@ -152,7 +152,7 @@ def clean(text: str, nets: Sequence[str]) -> str:
     from specdash.config.secrets import is_secret_env
 
     lines = []
-    for line in hide(_ANSI.sub("", text), nets).splitlines():
+    for line in redact.private_keys(hide(_ANSI.sub("", text), nets)).splitlines():
         bare = line.strip()
         if bare.startswith("{"):
             try:

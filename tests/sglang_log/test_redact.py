@@ -94,3 +94,15 @@ def test_argv() -> None:
     assert redact.argv(["x", "--api-key", SECRET, "--host=0.0.0.0", f"--admin-api-key={SECRET}"]) == [
         "x", "--api-key", redact.MARK, "--host=0.0.0.0", f"--admin-api-key={redact.MARK}",
     ]  # fmt: skip
+
+
+def test_armoured_private_keys_lose_their_body() -> None:
+    body = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\nAAAABAAAAMwAAAAtzc2gtZWQyNTUxOQAAACD"
+    for label in ("OPENSSH ", "RSA ", "EC ", ""):
+        for end in (f"\n-----END {label}PRIVATE KEY-----\nafter", ""):
+            told = redact.text(f"before\n-----BEGIN {label}PRIVATE KEY-----\n{body}{end}")
+            assert "b3Blbn" not in told and "AAAABAAAAM" not in told and told.startswith("before")
+            assert not end or told.endswith("after")
+    assert "c2VjcmV0" not in redact.text(
+        '"-----BEGIN PRIVATE KEY-----\\nc2VjcmV0\\n-----END PRIVATE KEY-----"'
+    )
