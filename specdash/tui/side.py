@@ -15,6 +15,7 @@ from textual.widget import Widget
 from specdash.tui.cells import heading
 from specdash.tui.paint import Painter
 from specdash.tui.views.side import Item
+from specdash.tui.words import Line
 
 
 class Side(Widget, Painter, can_focus=True):
@@ -71,11 +72,22 @@ class Side(Widget, Painter, can_focus=True):
     def _scroll(self) -> None:
         height = max(1, self.size.height)
         index = next((i for i, item in enumerate(self.items) if item.key == self.key), 0)
-        if index < self.first:
-            self.first = index
+        if index < self.first + self._heads:
+            self.first = index - self._heads
         elif index >= self.first + height:
             self.first = index - height + 1
         self.first = max(0, min(self.first, len(self.items) - height))
+
+    @property
+    def _heads(self) -> int:
+        """Rows at the top that stay there: the heading."""
+        return 1 if self.items and self.items[0].kind == "head" and self.size.height > 2 else 0
+
+    def _more(self) -> int:
+        """Hosts or profiles that are out of sight."""
+        top, below = self.first + self._heads, self.first + self.size.height
+        kinds = ("host", "profile")
+        return sum(item.kind in kinds for item in [*self.items[self._heads : top], *self.items[below:]])
 
     def action_move(self, by: int) -> None:
         chosen = [item.key for item in self.items if item.selectable]
@@ -95,7 +107,7 @@ class Side(Widget, Painter, can_focus=True):
             self.post_message(self.Opened(item))
 
     def on_click(self, event: events.Click) -> None:
-        index = self.first + event.y
+        index = self.first + event.y if event.y >= self._heads else 0
         if index < len(self.items) and self.items[index].selectable:
             self.choose(self.items[index].key)
             if event.chain == 2:
@@ -115,12 +127,13 @@ class Side(Widget, Painter, can_focus=True):
     def render_line(self, y: int) -> Strip:
         base = self.rich_style
         width = self.size.width
-        index = self.first + y
+        index = self.first + y if y >= self._heads else 0
         if index >= len(self.items):
             return Strip.blank(width, base)
         item = self.items[index]
         if item.kind == "head":
-            return self.strip_of(heading(item.line, [], width - 1, self.has_focus and y == 0), width, base)
+            right: Line = [(f"{more} more", "dim")] if (more := self._more()) else []
+            return self.strip_of(heading(item.line, right, width - 1, self.has_focus and y == 0), width, base)
         if item.key == self.key:
             mark = ("▸", "focus" if self.has_focus else "dim")
             extra = "pick+strong" if self.has_focus else "pick"

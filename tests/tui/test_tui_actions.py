@@ -15,6 +15,7 @@ from specdash.tui.dialogs.hostkey import HostKeyDialog
 from specdash.tui.dialogs.plan import PlanDialog
 from specdash.tui.ports import HubLike
 from specdash.tui.start import DashboardApp, HostKeyAsked
+from specdash.tui.views.link import LINK_GLYPH
 from tests.support.fakehub import NOW, STATES, FakeHub, FakeOperator, fleet, host, ready_server
 from tests.support.tuikit import screen, settle, text_of
 
@@ -443,3 +444,34 @@ async def test_a_pulse_is_asked_before_and_told_after() -> None:
         await pilot.press("m")
         await settle(app, pilot)
         assert "does not serve now" in text_of(app)
+
+
+async def test_sixty_hosts_keep_the_headings_the_state_of_the_link_and_one_row_each() -> None:
+    """The heading was scrolled away, the header's state was cut by a long name, and every other row of the fleet was blank."""
+    long = "a-host-with-a-name-" + "x" * 70
+    one = next(iter(fleet("refused").hosts.values()))
+    names = [long, *(f"h{i:02}" for i in range(1, 60))]
+    many = replace(fleet("refused"), hosts={name: replace(one, name=name, servers={}) for name in names})
+    async with screen(many) as (app, pilot):
+        rows = text_of(app).splitlines()
+        word = LINK_GLYPH[one.link.status][1]
+        assert word in rows[0]
+        assert "HOSTS" in rows[1] and "more" in rows[1] and any("PROFILES" in row for row in rows)
+        await pilot.press(*"jjjjjjjjjjjjjjjjjjjj")
+        await settle(app, pilot)
+        rows = text_of(app).splitlines()
+        assert "HOSTS" in rows[1] and any(row.startswith("▸") and "h20" in row for row in rows)
+        await pilot.press("G")
+        await settle(app, pilot)
+        assert any(row.startswith("▸") and "h59" in row for row in text_of(app).splitlines())
+        await pilot.press("g", "H")
+        await settle(app, pilot)
+        assert [row[2:5] for row in text_of(app).splitlines()[2:12]] == names[1:11]
+
+
+async def test_help_cuts_no_sentence() -> None:
+    async with screen("stale") as (app, pilot):
+        await pilot.press("question_mark")
+        await settle(app, pilot)
+        shown = text_of(app)
+        assert "…" not in shown and "not now:" in shown

@@ -50,7 +50,8 @@ class FleetScreen(ListPage[str]):
             elif server.verdict.sentence:
                 line.append((cut(one_line(server.verdict.sentence), max(10, width - 44)), "dim"))
             rows.append(("", line))
-        rows.append(("", [("", "")]))
+        if shown:
+            rows.append(("", [("", "")]))
         return rows
 
 

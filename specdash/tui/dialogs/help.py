@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.binding import Binding
 from textual.widget import Widget
 
 from specdash.tui.actions import ACTIONS, key_word
-from specdash.tui.cells import cut
+from specdash.tui.cells import wrap
 from specdash.tui.dialogs.base import Page
 from specdash.tui.logview import LogView
 from specdash.tui.side import Side
@@ -45,13 +46,7 @@ class HelpScreen(Page[None]):
                 shown = action.group
                 out.append([(f" {shown}", "title")])
             why = app.why_not(action)
-            line: Line = [
-                (f"   {key_word(keymap.get(action.id, action.key)):<10}", "key"),
-                (action.help, "dim" if why else ""),
-            ]
-            if why:
-                line.append((f"  not now: {cut(why, max(10, width - 20 - len(action.help)))}", "warn"))
-            out.append(line)
+            out += _action(key_word(keymap.get(action.id, action.key)), action.help, why, width)
         out.append([("   Tab       ", "key"), ("Next panel", "")])
         out.append([("   Esc       ", "key"), ("End a search or selection; put a message away", "")])
         for title, kind in panels[1:]:
@@ -67,3 +62,14 @@ class HelpScreen(Page[None]):
                 keys = keymap.get(binding.id or "", binding.key)
                 out.append([(f"   {key_word(keys):<10}", "key"), (binding.description, "")])
         return out
+
+
+def _action(key: str, words: str, why: str, width: int) -> list[Line]:
+    """One row where it fits; else the words, and why it is not to be had now, in rows of their own."""
+    role = "dim" if why else ""
+    start: Line = [(f"   {key:<10}", "key")]
+    if 13 + cell_len(words) + (11 + cell_len(why) if why else 0) <= width:
+        return [[*start, (words, role), *([(f"  not now: {why}", "warn")] if why else [])]]
+    rows = [(row, role) for row in wrap(words, width - 13)]
+    rows += [(row, "warn") for row in wrap(f"not now: {why}", width - 13, "  ")] if why else []
+    return [[*(start if i == 0 else [(" " * 13, "")]), row] for i, row in enumerate(rows)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from specdash.monitor.state import HostState
-from specdash.tui.cells import spread, width_of
+from specdash.tui.cells import cut_middle, spread, width_of
 from specdash.tui.views.link import link_spans
 from specdash.tui.words import Line, one_line
 
@@ -32,11 +34,13 @@ def header_row(
     if host is None:
         left.append(("no host", "dim"))
     else:
-        left.append((one_line(host.name), "strong"))
-        if label:
-            left += [(" ", ""), (f" {label} ", "badge")]
-        left.append(("  ", ""))
-        full = [*left, *link_spans(host, now)]
-        fits = width_of(full) + width_of(right) < width
-        left = full if fits else [*left, *link_spans(host, now, short=True)]
+        name = one_line(host.name)
+        badge: Line = [(" ", ""), (f" {label} ", "badge")] if label else []
+        link: Line = link_spans(host, now)
+        more = width_of([*left, *badge, *right]) + 3
+        if more + cell_len(name) + width_of(link) > width:
+            link = link_spans(host, now, short=True)
+        # How fresh it is counts more than the end of a long name.
+        name = cut_middle(name, max(8, width - more - width_of(link)))
+        left += [(name, "strong"), *badge, ("  ", ""), *link]
     return spread(left, right, width)
