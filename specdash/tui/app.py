@@ -33,7 +33,7 @@ from specdash.tui.lay import lay_out, show_log
 from specdash.tui.logview import LogView
 from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.notices import Notices
-from specdash.tui.paint import styles_for
+from specdash.tui.paint import styles_for, to_ascii
 from specdash.tui.panels import Panel, Row
 from specdash.tui.ports import HubLike, Operator, ProfileRow
 from specdash.tui.side import Side
@@ -94,6 +94,7 @@ class SpecdashApp(App[int]):
         self.notices = Notices()
         self.put_away: frozenset[str] = frozenset()
         self.ascii_only = ascii_only()
+        self.set_class(self.ascii_only, "-ascii")
         self.role_styles: dict[str, Style] = {}
         self._keys = dict(keys or {})
         self.kept = Kept(kept)
@@ -314,6 +315,8 @@ class SpecdashApp(App[int]):
         if len(shown) > TOAST_MOST:
             # What is under a toast is not seen: two rows or three, the rest is on the page of messages.
             shown = f"{shown[: TOAST_MOST - 20].rstrip()}… (! shows all)"
+        if self.ascii_only:
+            shown = to_ascii(shown)
         self.notify(shown, severity=level, markup=False, timeout=6)
         self._dirty = True
 

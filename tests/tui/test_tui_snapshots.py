@@ -115,3 +115,18 @@ async def test_any_size_draws(state: str, size: tuple[int, int]) -> None:
         await pilot.resize_terminal(80, 24)
         await settle(app, pilot)
         assert "h200-a" in text_of(app)
+
+
+async def test_messages_plans_and_pages_are_ascii_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan's frame, a toast's bar and the scroll bar of a page were blocks and lines."""
+    monkeypatch.setenv("SPECDASH_ASCII", "1")
+    async with screen("ready", (80, 24)) as (app, pilot):
+        app.tell("It says “no” — again…", "warning")
+        await settle(app, pilot)
+        assert "It says " in text_of(app) and text_of(app).isascii()
+        for keys in (["l"], ["question_mark"], ["P"], ["r"], ["H"]):
+            await pilot.press(*keys)
+            await settle(app, pilot)
+            assert {char for char in text_of(app) if not char.isascii()} == set(), keys
+            await pilot.press("escape")
+            await settle(app, pilot)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
+from textual.scrollbar import ScrollBarRender
 from textual.widgets import Button
 
 from specdash.tui.actions import key_word
@@ -30,6 +31,16 @@ class Body(VerticalScroll):
         Binding("g", "scroll_home", "First", show=False),
         Binding("G", "scroll_end", "Last", show=False),
     ]
+
+    def on_mount(self) -> None:
+        if getattr(self.app, "ascii_only", False):
+            self.vertical_scrollbar.renderer = PlainBar  # type: ignore[misc]
+
+
+class PlainBar(ScrollBarRender):
+    """A scroll bar of colour alone: no eighths of blocks where the terminal has only ASCII."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
 
 
 class Modal(ModalScreen[R]):
@@ -53,7 +64,8 @@ class Choice(Button):
 
     def say(self, words: str) -> None:
         self.words = words
-        self.label = f"{'▸ ' if self.marked else '  '}{words}"
+        mark = ">" if getattr(self.app, "ascii_only", False) else "▸"
+        self.label = f"{mark if self.marked else ' '} {words}"
 
     def on_focus(self) -> None:
         self.marked = True
