@@ -33,6 +33,7 @@ MODULES = (
             "algorithms",
             "architectures",
             "constants",
+            "enum_members",
             "flag_fields",
             "flag_making",
             "flag_source",

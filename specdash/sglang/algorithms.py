@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from specdash.sglang.constants import Scope, Unknown
+from specdash.sglang.enum_members import members_of
 from specdash.sglang.tree import Source, Tree, Unread
 
 SPEC_FOLDER = "sglang/srt/speculative"
@@ -82,8 +83,11 @@ def _read(source: Source) -> Algorithms:
     found: List[Tuple[str, str, int]] = []
     aliases: Dict[str, Optional[str]] = {}
     is_enum = any("Enum" in base for base in bases)
+    unread: List[Unread] = []
     if is_enum:
-        found = [(member, scope.path, line) for member, line in _members(node)]
+        listed, puzzles = members_of(node)
+        found = [(member, scope.path, line) for member, line in listed]
+        unread = [Unread(scope.path, reason) for reason in puzzles]
     module, _ = source.module(scope.path)
     calls, dynamic = _register_calls(scope, module.body if module else [])
     for member, extra, line in calls:
@@ -99,7 +103,7 @@ def _read(source: Source) -> Algorithms:
         aliases.setdefault(alias, None)
     for alias in [a for a, target in aliases.items() if target is None]:
         aliases[alias] = _returned_for(scope, node, alias, members) or _hook_target(source, alias, members)
-    unread = tuple(Unread(scope.path, "a name built at run time (line {})".format(line)) for line in dynamic)
+    unread += [Unread(scope.path, "a name built at run time (line {})".format(line)) for line in dynamic]
     if not members:
         return _unknown(scope.path, "class {} has no member that can be read".format(CLASS))
     if is_enum:
@@ -108,7 +112,7 @@ def _read(source: Source) -> Algorithms:
     else:
         style = "register_calls"
     names = tuple(m for m in members if m not in NOT_OFFERED)
-    return Algorithms(names, aliases, style, members, tuple(found), registry, unread)
+    return Algorithms(names, aliases, style, members, tuple(found), registry, tuple(unread))
 
 
 def _missing(source: Source) -> Algorithms:
@@ -125,20 +129,6 @@ def _missing(source: Source) -> Algorithms:
 
 def _last(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _members(node: ast.ClassDef) -> List[Tuple[str, int]]:
-    out: List[Tuple[str, int]] = []
-    for item in node.body:
-        targets: List[ast.expr] = []
-        if isinstance(item, ast.Assign):
-            targets = item.targets
-        elif isinstance(item, ast.AnnAssign) and item.value is not None:
-            targets = [item.target]
-        for target in targets:
-            if isinstance(target, ast.Name) and not target.id.startswith("_") and target.id.isupper():
-                out.append((target.id, item.lineno))
-    return out
 
 
 def _register_calls(

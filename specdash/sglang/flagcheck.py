@@ -252,7 +252,7 @@ def _item(name: str, flag: Flag, item: Any) -> List[FlagProblem]:
         out.append(_not_checked(name, "its choices are computed when the engine starts"))
     elif flag.choices is not None and number not in flag.choices and text not in flag.choices:
         choices = [str(c) for c in flag.choices]
-        near = tuple(difflib.get_close_matches(text, choices, n=3, cutoff=0.5))
+        near = tuple(difflib.get_close_matches(text, choices, n=3, cutoff=0.6))
         shown = ", ".join(choices[:12]) + (", …" if len(choices) > 12 else "")
         sentence = "{} does not take {!r}; it takes {}.".format(name, text[:80], shown)
         use = near[0] if near else ""

@@ -7,6 +7,9 @@ from typing import Optional, Tuple
 
 from specdash.sglang.reading import Reading
 
+NEAR = 0.65
+"""A slip of the fingers (EAGEL3, DFLASH2, NGRAMS) is nearer than this; another technique (MEDUSA, DSPARK) is not."""
+
 
 def resolve_name(reading: Reading, name: str) -> Optional[str]:
     """The algorithm that a name means here (NEXTN → EAGLE), or None when it is not offered."""
@@ -25,7 +28,7 @@ def judge_algorithm(reading: Reading, name: str) -> Tuple[str, str, str, Tuple[s
     """(status, category, sentence, near names) of asking this SGLang for an algorithm."""
     accepted = reading.accepted
     if accepted and name not in accepted:
-        near = tuple(difflib.get_close_matches(name.upper(), accepted, n=3, cutoff=0.5))
+        near = tuple(difflib.get_close_matches(name.upper(), accepted, n=3, cutoff=NEAR))
         sentence = "This version takes {}; {} is refused.".format(", ".join(accepted), name)
         return "block", "unknown_algorithm", sentence, near
     names = reading.names
@@ -44,10 +47,12 @@ def judge_algorithm(reading: Reading, name: str) -> Tuple[str, str, str, Tuple[s
     unsure = [p.name for p in reading.plugins if p.enabled and (p.reason or p.dynamic)]
     dynamic = list(reading.algorithms.unread)
     if (unsure and reading.algorithms.registry) or dynamic:
-        what = "plugin " + ", ".join(unsure) if unsure else dynamic[0].reason
-        sentence = "{} is not in the files; {} may add it. A deep probe asks the engine.".format(name, what)
+        named = sorted((one.reason for one in dynamic), key=lambda reason: name.upper() not in reason.upper())
+        what = "plugin " + ", ".join(unsure) if unsure else named[0]
+        told = "{} is not among the names that the files tell; {} may add it. A deep probe asks the engine."
+        sentence = told.format(name, what)
         return "not_checked", "probe_unknown", sentence, ()
-    near = tuple(difflib.get_close_matches(name.upper(), names, n=3, cutoff=0.5))
+    near = tuple(difflib.get_close_matches(name.upper(), names, n=3, cutoff=NEAR))
     skipped = [p.name for p in reading.plugins if not p.enabled and name.upper() in p.algorithms]
     told = " The plugin {} has it, but SGLANG_PLUGINS leaves it out.".format(skipped[0]) if skipped else ""
     sentence = "This build has no {}; it has {}.{}".format(name, ", ".join(names), told)

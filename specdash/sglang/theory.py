@@ -143,6 +143,9 @@ def _one(technique: Technique, algorithms: Algorithms, flags: FlagTable, files: 
     if hints:
         sentence = "Not offered as an algorithm, but there is a file of that name."
         return Answer(technique.name, technique.what, "unknown", sentence, tuple(hints[:3]))
+    if algorithms.unread:
+        sentence = "Not among the names that could be read; {} may be it.".format(algorithms.unread[0].reason)
+        return Answer(technique.name, technique.what, "unknown", sentence)
     listed = ", ".join(algorithms.names) or "no speculation at all"
     evidence = (
         ["{}:{}".format(*algorithms.evidence[0][1:])] if algorithms.evidence else [SPEC_FOLDER + " is absent"]

@@ -195,3 +195,60 @@ def test_a_class_that_answers_any_name_may_have_the_method() -> None:
     source = Source(DictTree({"sglang/srt/models/open.py": text}))
     known = architectures.read(source.tree, source)
     assert architectures.has_method(source, known, "Open", architectures.EAGLE3_METHOD) is None
+
+
+ENUM = (
+    "from enum import Enum, auto\nclass SpeculativeAlgorithm(Enum):\n    NONE = auto()\n    EAGLE = auto()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("    Eagle4 = auto()\n", "Eagle4"),
+        ("    import os\n    if os.environ.get('X'):\n        MEDUSA = auto()\n", "MEDUSA"),
+        ("    for _ in (1,):\n        vars()['MEDUSA'] = auto()\n", "computed"),
+        ("    try:\n        MEDUSA = auto()\n    except Exception:\n        pass\n", "MEDUSA"),
+        ("    locals().update(MEDUSA=9)\n", "call in the class body"),
+        ("    locals()['MEDUSA'] = 9\n", "computed"),
+    ],
+)
+def test_a_member_that_may_be_there_is_unread_and_never_denied(more: str, told: str) -> None:
+    found = reading.read(trees.tree(spec_info=ENUM + more))
+    assert found.names == ("EAGLE",)
+    assert any(told in one.reason for one in found.algorithms.unread)
+    for name in ("EAGLE4", "MEDUSA"):
+        status, category, sentence, _ = offer.judge_algorithm(found, name)
+        assert (status, category) == ("not_checked", "probe_unknown"), sentence
+        assert told in sentence or told == "MEDUSA" != name
+    assert {one.technique: one.status for one in found.theory}["Medusa"] == "unknown"
+    assert offer.judge_algorithm(found, "EAGLE")[0] == "ok"
+
+
+def test_what_is_no_member_of_an_enum_leaves_nothing_unread() -> None:
+    more = """
+    EAGLE3, NGRAM = 5, 6
+    _ignore_ = ["x"]
+    note: str
+    short = property(lambda self: self.name.lower())
+    is_on = lambda self: self.value > 0
+    "a remark"
+
+    def is_none(self):
+        here = self.value
+        return here
+"""
+    found = algorithms.read(trees.tree(spec_info=ENUM + more))
+    assert (found.names, found.unread) == (("EAGLE", "EAGLE3", "NGRAM"), ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [("MEDUSA", ()), ("EAGEL", "EAGLE"), ("EAGLE2", "EAGLE"), ("NGRAMS", "NGRAM"), ("JACOBI", ())],
+)
+def test_only_a_near_name_is_proposed(asked: str, near: str) -> None:
+    text = ENUM + "    NGRAM = auto()\n    DSPARK = auto()\n"
+    found = reading.read(trees.tree(spec_info=text))
+    status, _, _, proposed = offer.judge_algorithm(found, asked)
+    assert status == "block"
+    assert near in proposed if near else not proposed
