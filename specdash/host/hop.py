@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+from asyncssh.encryption import get_default_encryption_algs
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from specdash.errors import (
@@ -175,6 +176,8 @@ class HopConnector:
             "connect_timeout": None,
             "login_timeout": self._timeout_s,
         }
+        if not told.ciphers:
+            options["encryption_algs"] = _ciphers()
         names = (self._identity,) if self._identity else told.identities
         if names:
             # OpenSSH passes over key files that are not there; asyncssh would give up.
@@ -238,6 +241,15 @@ class HopConnector:
             fingerprint=fingerprint,
             known_hosts_line=f"{name} {key.export_public_key().decode().strip().rsplit(' comment', 1)[0]}",
         )
+
+
+def _ciphers() -> list[str]:
+    """AES-GCM first, then asyncssh's own order.
+
+    asyncssh sets up ChaCha20-Poly1305 three times a packet: a third of the time that a fast log takes on its way.
+    """
+    names = [name.decode() for name in get_default_encryption_algs()]
+    return sorted(names, key=lambda name: "gcm" not in name)
 
 
 def _keys(entries: list[knownhosts.Entry]) -> list[asyncssh.SSHKey]:

@@ -54,6 +54,8 @@ class Explained:
     global_known_hosts: tuple[str, ...] = ()
     host_key_alias: str = ""
     identities: tuple[str, ...] = ()
+    ciphers: str = ""
+    """As the config says; empty: it leaves them to us."""
     ignored: tuple[str, ...] = ()
     config: str | None = None
     """Config file to give to asyncssh; None: none."""
@@ -210,6 +212,7 @@ def _explained(config: _Config, alias: str, path: str | None) -> Explained:
         global_known_hosts=tuple(get("GlobalKnownHostsFile") or ()),
         host_key_alias=str(get("HostKeyAlias") or ""),
         identities=tuple(str(name) for name in get("IdentityFile") or ()),
+        ciphers=str(get("Ciphers") or ""),
         ignored=tuple(ignored),
         config=path,
     )

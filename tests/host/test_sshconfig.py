@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from specdash.errors import SshConfigUnsupported
 from specdash.host import jumps, sshconfig
+from specdash.host.hop import HopConnector, _Client
 
 DATA = Path(__file__).parents[1] / "data" / "host"
 
@@ -116,3 +118,16 @@ def test_user_and_port_of_the_caller_win_and_user_at_host_is_read(tmp_path: Path
     told = jumps.hops("gpu", str(config), user="b", port=6)[-1].explained
     assert (told.user, told.port) == ("b", 6)
     assert jumps.hops("c@gpu", str(config))[-1].explained.user == "c"
+
+
+@pytest.mark.parametrize("written", ["", "Ciphers aes128-ctr\n", "Ciphers ^aes256-ctr\n"])
+def test_ciphers_are_ours_to_order_only_where_the_config_leaves_them(tmp_path: Path, written: str):
+    config = tmp_path / "config"
+    config.write_text("Host h\n  User x\n" + written)
+    hop = jumps.hops("h", str(config))[0]
+    options = HopConnector(hop, None, 1.0, None, None)._options(_Client())
+    options.pop("client_keys", None)
+    made = asyncssh.SSHClientConnectionOptions(host="h", **options)
+    first = made.encryption_algs[0].decode()
+    assert first == (written.split()[1].lstrip("^") if written else "aes256-gcm@openssh.com")
+    assert b"chacha20-poly1305@openssh.com" in made.encryption_algs or written == "Ciphers aes128-ctr\n"

@@ -78,8 +78,11 @@ class Parser:
 
     def feed(self, data: bytes) -> List[Frame]:
         self._buffer += data
+        if len(self._buffer) < self._need:
+            return []  # of a big frame most pieces are just kept
         frames: List[Frame] = []
         at = 0
+        self._need = _HEAD.size
         buffer = self._buffer
         while len(buffer) - at >= _HEAD.size:
             head, payload = _HEAD.unpack_from(buffer, at)
@@ -87,10 +90,12 @@ class Parser:
                 raise ProtocolError("a frame of %d + %d bytes was announced" % (head, payload))
             end = at + _HEAD.size + head + payload
             if len(buffer) < end:
+                self._need = end - at
                 break
             start = at + _HEAD.size
-            header = _header(bytes(buffer[start : start + head]))
-            frames.append((header, bytes(buffer[start + head : end])))
+            with memoryview(buffer) as view:
+                header = _header(bytes(view[start : start + head]))
+                frames.append((header, bytes(view[start + head : end])))
             at = end
         if at:
             del buffer[:at]
