@@ -8,6 +8,7 @@ import pathlib
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from specdash.config.hosts import Host
 from specdash.control import hostruns, switch
 from specdash.errors import Refused
 from specdash.host.open import open_link
-from specdash.host.remote import journal, procs, runstore, worker
+from specdash.host.remote import journal, procs, runstore, switches, worker
 from specdash.host.remote.switcher import Switcher
+from specdash.host.remote.switchstate import progress
 from specdash.host.remote.switchsteps import StepFailed
 from specdash.sglang import pulse
 
@@ -209,3 +211,47 @@ async def test_the_plan_tells_what_happens_to_a_slower_server(link, stub, rule, 
     plan = await switch.plan(link, a.id, fast(stub, profile="next"), **FAST, measure=False)
     assert not any("slower" in note for note in plan.notes), "nothing is known to compare with"
     await down(link, a.id, deadline_s=5)
+
+
+def test_what_is_broken_in_a_journal_is_passed_over(tmp_path):
+    lines = [
+        b'{"event":"back","why":"x"}',
+        b"123",
+        b"null",
+        b"[]",
+        b"\0\0",
+        b'{"event":"step"}',
+        b'{"event":"st',
+    ]
+    (tmp_path / "state.jsonl").write_bytes(b"\n".join(lines))
+    found = progress(str(tmp_path))
+    assert (found["direction"], found["why"], found["steps"]) == ("back", "x", [])
+    folder = tmp_path / "switches" / "one"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_bytes(b"[1, 2]")
+    assert [one["plan"] for one in switches.listing(str(tmp_path))] == [{}]
+
+
+def test_who_goes_on_compares_with_what_was_measured_before_the_kill(tmp_path, monkeypatch):
+    one = prepared(tmp_path, measure=True)
+    one.state.add(event="begun")
+    one.state.add(event="before", pulse={"tok_s": 9.0})
+    for step in ("measure", "stop"):
+        one.say(step, "done", "")
+    monkeypatch.setattr(one, "measure", lambda: pytest.fail("it is gone"))
+    monkeypatch.setattr(one, "stop", lambda *_: pytest.fail("it is gone"))
+    for name in ("launch", "ready", "decide", "watch"):
+        monkeypatch.setattr(one, name, lambda *_, **__: None)
+    told = []
+    monkeypatch.setattr(one, "pulse", lambda run, step, before: told.append(before) or {"sentence": ""})
+    assert one.run() == "done" and told == [{"tok_s": 9.0}]
+
+
+def test_a_death_within_the_first_minutes_is_seen_at_once(tmp_path, monkeypatch):
+    one = prepared(tmp_path, settle_s=60)
+    dead = {"id": "b", "phase": "exited", "alive": False, "exit_signal": 9, "ready_boot_s": procs.boot_now()}
+    monkeypatch.setattr(one, "record", lambda run_id: dead)
+    began = time.monotonic()
+    with pytest.raises(StepFailed, match="signal 9 within its first minutes"):
+        one.watch()
+    assert time.monotonic() - began < 20

@@ -67,7 +67,7 @@ def read(
     """Whole records from `position` ({"inode", "offset"}), at most `limit` bytes, and the position after them.
 
     When the file was rotated meanwhile, the rest of `FILE.1` comes first. A torn last line waits for its end;
-    a line that is no JSON is skipped.
+    a line that is no JSON object is skipped.
     """
     inode, offset = (position or {}).get("inode", 0), (position or {}).get("offset", 0)
     for name in (path + ".1", path):
@@ -96,9 +96,11 @@ def parse(data: bytes) -> List[Any]:
     found = []
     for line in data.splitlines():
         try:
-            found.append(json.loads(line.decode("utf-8", "replace")))
+            record = json.loads(line.decode("utf-8", "replace"))
         except ValueError:
             continue
+        if isinstance(record, dict):
+            found.append(record)
     return found
 
 

@@ -169,7 +169,8 @@ def status(base: str, ident: str) -> Dict[str, Any]:
     folder = folder_of(base, ident)
     busy = holder(base)
     said = switchstate.progress(folder)
-    plan = journal.load(folders.path(folder, switchstate.PLAN)) or {}
+    plan = journal.load(folders.path(folder, switchstate.PLAN))
+    plan = plan if isinstance(plan, dict) else {}
     return dict(said, id=ident, plan=plan, alive=bool(busy and busy.get("id") == ident), folder=folder)
 
 

@@ -39,7 +39,7 @@ def progress(folder: str) -> Dict[str, Any]:
     out: Dict[str, Any] = {"direction": "forward", "done": [], "steps": [], "end": None, "question": None}
     for record in journal.parse(procs.read_bytes(folders.path(folder, STATE), 8 << 20) or b""):
         kind = record.get("event")
-        if kind == "step":
+        if kind == "step" and record.get("step") and record.get("status"):
             out["steps"] = [one for one in out["steps"] if one["step"] != record["step"]] + [record]
             if record["status"] == "done":
                 out["done"].append(record["step"])
