@@ -119,8 +119,11 @@ def flags(facts: Facts) -> list[Check]:
     problems = list(envcheck.check(spec.flags, spec.env))
     if probe is not None and probe.reading is not None:
         problems = [*flagcheck.check(facts.flags, probe.reading.flags), *problems]
-    else:
+    elif probe is not None:
         out.append(Check("flags", "not_checked", "Flags: there is no SGLang to check them against."))
+    else:
+        words = "Flags, algorithm, models and drafter fit: without the interpreter nothing could read them."
+        out.append(Check("flags", "not_checked", words))
     unchecked = [p for p in problems if p.status == "not_checked"]
     for problem in problems:
         # The algorithm has a check of its own, which says more.
@@ -157,14 +160,14 @@ def algorithm(facts: Facts) -> list[Check]:
         ]
         caps = [c for c in told if c.startswith("Caps running requests")]
         if caps:
+            # A note: every speculative profile without the flag has it, and a warning that is always there is not read.
             out.append(
                 Check(
                     "side effects",
-                    "warn",
-                    caps[0],
+                    "ok",
+                    f"{caps[0]} Set it to what you want to compare under.",
                     tuple(c for c in told if c != caps[0]),
-                    "Set --max-running-requests to what you want to compare under.",
-                    "capped_by_speculation",
+                    category="capped_by_speculation",
                 )
             )
         elif told:
@@ -280,7 +283,9 @@ def fit_context(facts: Facts, target: Mapping[str, Any], draft: Mapping[str, Any
 def drafter_fit(facts: Facts) -> list[Check]:
     """The drafter against the target; only when the algorithm is known to be there."""
     spec = facts.spec
-    if not spec.algorithm:
+    if (
+        not spec.algorithm or facts.probe is None
+    ):  # without a probe, `flags` says that all of this is not checked
         return []
     target, draft = (
         facts.model(target_path(spec)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Tuple
 if TYPE_CHECKING:
     from specdash.sglang.tree import Tree
 
-FORMAT = 2
+FORMAT = 3
 """Of a reading as JSON. Goes up when its meaning changes; a cache of another format is read anew."""
 MARK = "srt/server_args.py"
 """In every SGLang since 0.4.1, so a folder that has it is the package."""

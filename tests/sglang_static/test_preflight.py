@@ -101,6 +101,17 @@ async def test_a_good_profile_is_not_blocked(link: Link, spec: LaunchSpec) -> No
     assert said["clock"].status == "ok" and said["port"].status == "ok"
 
 
+@pytest.mark.parametrize(("asked", "told"), [((), True), ((("--max-running-requests", 64),), False)])
+def test_the_cap_of_running_requests_is_a_note_and_no_warning(asked: Any, told: bool) -> None:
+    """Else no speculative profile would ever leave with 0, and 1 would say nothing."""
+    given = facts((("--speculative-algorithm", "EAGLE3"), *asked))
+    given = replace(given, spec=replace(given.spec, algorithm="EAGLE3"))
+    (check,) = [c for c in preflight.algorithm(given) if c.name == "side effects"]
+    assert check.status == "ok"
+    assert (check.category == "capped_by_speculation") == told
+    assert ("Caps running requests at 48 unless --max-running-requests is set." in check.sentence) == told
+
+
 @pytest.mark.parametrize(
     ("changes", "category"),
     [
@@ -156,6 +167,8 @@ async def test_an_interpreter_that_is_missing_blocks_and_the_rest_is_not_checked
     checks = await preflight.preflight(link, replace(spec, python="/nowhere/python3"))
     assert blocks(checks)[0] == "no_interpreter"
     assert {c.name for c in checks if c.status == "not_checked"} >= {"flags", "clock"}
+    (told,) = [c.sentence for c in checks if "drafter fit" in (c.name, c.sentence) or "models" in c.sentence]
+    assert "without the interpreter" in told and "target's config" not in str(checks)
 
 
 # From here on: facts of machines that are not there.
