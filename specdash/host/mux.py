@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from specdash.errors import LinkLost, RemoteError
@@ -40,6 +41,22 @@ class _Tail(_Stream):
         self.chunks: deque[TailChunk] = deque()
         self.held = 0
         """Bytes in `chunks`: what the window allows, unless the other side does not keep to it."""
+
+    def take(self) -> TailChunk:
+        """The next bytes: small chunks that wait in a row are one, since each costs its reader as much as some kB."""
+        chunk = self.chunks.popleft()
+        parts, length = [chunk.data], len(chunk.data)
+        while self.chunks and length + len(self.chunks[0].data) <= wire.PIECE:
+            after = self.chunks[0]
+            same = (after.generation, after.device, after.inode, after.offset) == (
+                chunk.generation, chunk.device, chunk.inode, chunk.offset + length,
+            )  # fmt: skip
+            if chunk.gone or after.gone or not same:
+                break
+            parts.append(self.chunks.popleft().data)
+            length += len(after.data)
+            chunk = replace(chunk, size=after.size)
+        return chunk if len(parts) == 1 else replace(chunk, data=b"".join(parts))
 
 
 class _Sample(_Stream):
@@ -223,7 +240,7 @@ class Mux:
             )
             while True:
                 while tail.chunks:
-                    chunk = tail.chunks.popleft()
+                    chunk = tail.take()
                     tail.held -= len(chunk.data)
                     yield chunk
                     owed += len(chunk.data)

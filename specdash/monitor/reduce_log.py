@@ -70,14 +70,16 @@ def written_at(host: HostState, server: ServerState, end: int, now: float) -> fl
 
 def _take_lines(host: HostState, server: ServerState, batches: list[Batch], now: float) -> ServerState:
     """New batch lines, each with the time it was written, go to the windows."""
-    batches = [line for line in batches if story_view.counts(line.rank)]
+    copies = {rank for rank in {line.rank for line in batches} if not story_view.counts(rank)}
+    if copies:
+        batches = [line for line in batches if line.rank not in copies]
     if not batches:
         return server
     was = memory.of(server)
-    fresh = _needed([line for line in batches if isinstance(line, DecodeLine)], host, server, now)
+    fresh = _needed([line for line in batches if type(line) is DecodeLine], host, server, now)
     fresh = dated(fresh, _written(host, server, fresh, now))
     lines = (*was.lines, *fresh)[-MOST_LINES:]
-    prefills = [line for line in batches if isinstance(line, PrefillLine)][-MOST_PREFILLS:]
+    prefills = [line for line in batches if type(line) is PrefillLine][-MOST_PREFILLS:]
     batched = [
         Prefill(at, line.new_tokens or 0, line.cached_tokens or 0)
         for at, line in zip(_written(host, server, prefills, now), prefills, strict=True)

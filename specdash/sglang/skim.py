@@ -20,6 +20,7 @@ from specdash.sglang.speaking import KEYS, LOUD, PRINTED, PYTHON_WARNING, is_use
 SILENT, SPEAKS = True, False
 Verdict = Union[bool, Shape]
 KEEP = 4096
+LONGEST_REQUEST = lines.MAX_PIECE // 2
 USER_KEYS = frozenset((b"Receiv", b"Finish", b"Reques"))
 HEAD = b"[2000-01-01 00:00:00] "
 DATED = (b"[00", b"00-00")
@@ -72,15 +73,18 @@ def line_of(row: bytes) -> bool:
     return verdict
 
 
-def is_silent_request(body: bytes) -> bool:
-    """Whether a message is a logged request, in which nothing can be a fact or another record's head."""
+def is_silent_request(body: bytes, plain: bool = False) -> bool:
+    """Whether a message is a logged request, in which nothing can be a fact or another record's head.
+
+    `plain`: it is known to need no cleaning.
+    """
     return (
         body[:6] in USER_KEYS
-        and len(body) < lines.MAX_PIECE // 2
-        and is_user_text(body)
-        and (b"[20" not in body or lines.RECORD_START.search(body) is None)
+        and len(body) < LONGEST_REQUEST
         and b"\r" not in body
-        and not lines.needs_cleaning(body)
+        and (plain or not lines.needs_cleaning(body))
+        and is_user_text(body)
+        and lines.RECORD_START.search(body) is None
     )
 
 

@@ -48,10 +48,10 @@ class Teller(OneLine):
         fields.update(self.frozen())
         return Story(**fields)
 
-    def rows(self, rows: List[bytes], offset: int, crlf: bool) -> None:
+    def rows(self, rows: List[bytes], offset: int, crlf: bool, plain: bool = False) -> None:
         """Whole lines, the first at `offset`. What `skim` knows of a line's shape spares reading it.
 
-        `crlf`: some end in CR LF, as of a container with a terminal.
+        `crlf`: some end in CR LF, as of a container with a terminal. `plain`: none needs cleaning.
         """
         heads, bodies, others, known = skim.HEADS, skim.BODIES, skim.LINES, self.known_ranks
         first, said, quick = self.lines, 0, self.quick()
@@ -70,9 +70,12 @@ class Teller(OneLine):
                     if skim.line_of(row) if silent is None else silent:
                         continue
                 elif not read.rank or read.rank in known:
-                    kind = bodies.get(body.translate(ZERO)) if len(body) <= MAX_SHAPED else None
-                    if kind is None:
-                        kind = skim.body_of(body)
+                    if len(body) <= MAX_SHAPED:
+                        kind = bodies.get(body.translate(ZERO))
+                        if kind is None:
+                            kind = skim.body_of(body)
+                    else:
+                        kind = skim.is_silent_request(body, plain)
                     if kind is True:
                         said, last = said + 1, read
                         continue
@@ -134,7 +137,7 @@ def tell(story: Story, data: bytes, at: Optional[float], batches: Optional[List[
         del rows[0]
         start += 1
         teller.lines += 1
-    teller.rows(rows, start, b"\r\n" in buffer)
+    teller.rows(rows, start, b"\r\n" in buffer, not lines.needs_cleaning(buffer))
     start = story.size + len(data) - len(last)
     end = last.rfind(b"\r") + 1
     if end:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdash.host.link import TailChunk
+from specdash.host.mux import Mux
 from specdash.host.remote import wire
 
 headers = st.dictionaries(
@@ -54,3 +57,62 @@ def test_limits_are_kept_on_both_ends():
         wire.encode({}, bytes(wire.MAX_PAYLOAD + 1))
     with pytest.raises(ValueError):
         wire.encode({"x": float("nan")})
+
+
+class _Wire:
+    def write(self, data: bytes) -> None:
+        pass
+
+    async def drain(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_chunks_that_wait_in_a_row_are_one_and_others_stay_apart():
+    mux = Mux("h", _Wire())
+    told: list[TailChunk] = []
+
+    async def read() -> None:
+        async for chunk in mux.tail("/log"):
+            told.append(chunk)
+            if chunk.data.endswith(b"r"):
+                return
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0)
+
+    def chunk(offset: int, data: bytes, generation: int = 0, gone: str = "") -> bytes:
+        header = {
+            "t": "chunk",
+            "id": 1,
+            "offset": offset,
+            "size": offset + len(data),
+            "generation": generation,
+        }
+        return wire.encode({**header, "device": 1, "inode": 2, "gone": gone}, data)
+
+    big = b"x" * (wire.PIECE - 10)
+    sent = [
+        (0, b""),
+        (0, b"ab"),
+        (2, b"cd"),
+        (9, b"e"),
+        (10, b"f"),
+        (0, b"new", 1),
+        (3, b"", 1, "gone"),
+        (3, b"g", 1),
+    ]
+    sent += [(4, big, 1), (4 + len(big), b"hijklmnopqr", 1)]
+    mux.feed(b"".join(chunk(*one) for one in sent))
+    async with asyncio.timeout(5):
+        await reader
+    assert [(c.offset, c.data, c.size, c.generation, c.gone) for c in told] == [
+        (0, b"abcd", 4, 0, ""),
+        (9, b"ef", 11, 0, ""),
+        (0, b"new", 3, 1, ""),
+        (3, b"", 3, 1, "gone"),
+        (3, b"g" + big, 4 + len(big), 1, ""),
+        (4 + len(big), b"hijklmnopqr", 15 + len(big), 1, ""),
+    ]
