@@ -5,11 +5,12 @@ Kept out of `app` so that dialogs are imported when first opened, not before the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from specdash.control.plans import Plan, StepEvent
-from specdash.errors import SpecdashError
+from specdash.errors import LinkError, SpecdashError
 from specdash.tui.messages import Adoptable, Decide, Told
 from specdash.tui.pages import Pages
 from specdash.tui.taking import Taking
@@ -18,6 +19,9 @@ from specdash.tui.words import one_line
 
 if TYPE_CHECKING:
     from specdash.tui.app import SpecdashApp
+
+AGAIN_S = 3.0
+"""Between two looks for a switch that got out of sight."""
 
 
 class Doing(Pages, Taking):
@@ -188,21 +192,32 @@ class Doing(Pages, Taking):
 
     async def _follow(self, plan: Plan, events: AsyncIterator[StepEvent]) -> None:
         """Progress comes back through the state (`ActionChanged`); questions and the end are told here."""
-        outcome = ""
-        sentence = ""
-        try:
-            async for event in events:
-                if event.data.get("event") == "question":
-                    self.app.post_message(Decide(plan, event.sentence))
-                if event.final:
-                    outcome, sentence = event.final, event.sentence
-                    if event.data.get("lost"):
-                        self.standing[plan.host] = plan
-                        outcome = "stands_still"
-        except (SpecdashError, TimeoutError) as problem:
-            said = str(problem) or "the host did not answer in time; what it was told may still happen."
-            self.app.post_message(Told(f"{plan.title}: {said}", "critical"))
-            return
+        outcome, sentence, told = "", "", False
+        while True:
+            try:
+                async for event in events:
+                    if event.data.get("event") == "question":
+                        self.app.post_message(Decide(plan, event.sentence))
+                    if event.final:
+                        outcome, sentence = event.final, event.sentence
+                        if event.data.get("lost"):
+                            self.standing[plan.host] = plan
+                            outcome = "stands_still"
+                break
+            except (SpecdashError, TimeoutError) as problem:
+                if plan.kind != "switch" or not isinstance(problem, (LinkError, TimeoutError)):
+                    said = (
+                        str(problem) or "the host did not answer in time; what it was told may still happen."
+                    )
+                    self.app.post_message(Told(f"{plan.title}: {said}", "critical"))
+                    return
+                # It runs on the host, whatever the way there does: its own record tells how it goes on.
+                if not told:
+                    said = f"{plan.title} is out of sight: {problem}. What began on the host goes on; looking again."
+                    self.app.post_message(Told(said, "warning"))
+                told = True
+                await asyncio.sleep(AGAIN_S)
+                events = self.app.operator.again(plan)
         if outcome == "stands_still":
             words = "stands still: its program on the host was killed. u goes on with it or takes it back."
             self.app.post_message(Told(f"{plan.title} {words}", "critical"))

@@ -252,6 +252,13 @@ class ControlOperator:
         async for event in perform(self.hub, plan, events):
             yield event
 
+    async def again(self, plan: Plan) -> AsyncIterator[StepEvent]:
+        """A switch that was followed and got out of sight: all that its record on the host tells, and how it goes on."""
+        from specdash.control import switch
+
+        async for event in self.follow(plan, switch.follow(self.hub.link(plan.host), plan.id)):
+            yield event
+
     async def abort(self, host: str, kind: str, ident: str) -> str:
         """Take a running action back. Returns what happens now; raises Refused where it has no way back."""
         from specdash.control import hot_switch, stop, switch

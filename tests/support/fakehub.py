@@ -571,6 +571,9 @@ class FakeOperator:
         async for event in events:
             yield event
 
+    async def again(self, plan: Plan) -> AsyncIterator[StepEvent]:
+        yield StepEvent(plan.id, "live", "done", "It serves.", final="done")
+
     async def abort(self, host: str, kind: str, ident: str) -> str:
         self.asked.append(f"abort {kind} {ident}")
         return "The switch is taken back."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from specdash.control.plans import StepEvent
+from specdash.control.plans import Danger, Plan, StepEvent
 from specdash.monitor.state import ActionState, Alarm, FleetState, Reading
 from specdash.tui.actions import ACTIONS
 from specdash.tui.dialogs.hostkey import HostKeyDialog
@@ -475,3 +476,25 @@ async def test_help_cuts_no_sentence() -> None:
         await settle(app, pilot)
         shown = text_of(app)
         assert "…" not in shown and "not now:" in shown
+
+
+async def test_a_switch_out_of_sight_is_not_a_failed_one_and_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that did not answer for ten seconds made "FAILED" of a switch that went on, and nobody looked again."""
+    monkeypatch.setattr("specdash.tui.doing.AGAIN_S", 0.01)
+
+    async def away() -> AsyncIterator[StepEvent]:
+        yield StepEvent("p", "launch", "running")
+        raise TimeoutError("a did not answer switches.read within 10 s")
+
+    async with screen("ready") as (app, pilot):
+        plan = Plan("p", "switch", "h200-a", "Switch a → b", Danger.DESTROYS, ())
+        await app.doing._follow(plan, away())
+        await settle(app, pilot)
+        told = [notice.sentence for notice in app.notices.all]
+        assert "out of sight" in told[-2] and told[-1] == "Switch a → b: done. It serves."
+        other = replace(plan, kind="stop")
+        await app.doing._follow(other, away())
+        await settle(app, pilot)
+        assert app.notices.all[-1].sentence.endswith("did not answer switches.read within 10 s")
