@@ -48,6 +48,16 @@ class Pages(Acting):
         self.main.query_one("#profiles", Side).choose(("profile", "", name))
         self.refresh()
 
+    def action_edit_profile(self) -> None:
+        from specdash.tui.dialogs.editing import edit
+
+        edit(self.app, self.app.profile_name, self._profile_edited)
+
+    def _profile_edited(self, written: bool | None) -> None:
+        if written:
+            self.app.reload_profiles()
+            self.refresh()
+
     def action_info(self) -> None:
         from specdash.tui.dialogs.reading import SourcesScreen
 

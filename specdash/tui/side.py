@@ -27,6 +27,7 @@ class Side(Widget, Painter, can_focus=True):
         Binding("home,g", "edge(-1)", "First", show=False, id="side.first"),
         Binding("end,G", "edge(1)", "Last", show=False, id="side.last"),
         Binding("enter", "open", "Open: a profile to launch, a server to watch", show=False, id="side.open"),
+        Binding("e", "edit", "Edit the profile under the cursor", show=False, id="side.edit"),
     ]
 
     class Moved(Message):
@@ -105,6 +106,13 @@ class Side(Widget, Painter, can_focus=True):
         item = self.current()
         if item is not None:
             self.post_message(self.Opened(item))
+
+    async def action_edit(self) -> None:
+        item = self.current()
+        if item is not None and item.kind == "profile":
+            await self.app.run_action("app.edit_profile")
+        else:
+            self.app.notify("e edits a profile: Tab to the profiles first.", markup=False, timeout=4)
 
     def on_click(self, event: events.Click) -> None:
         index = self.first + event.y if event.y >= self._heads else 0

@@ -13,6 +13,7 @@ from specdash.control import profile_text
 from specdash.control.profile_text import Known
 from specdash.sglang import reading
 from specdash.tui.app import SpecdashApp
+from specdash.tui.dialogs.editing import EditProfile
 from tests.sglang_static import trees
 from tests.support.examples import examples
 from tests.support.tuikit import screen, settle, text_of
@@ -41,6 +42,31 @@ async def opened(app: SpecdashApp, pilot: Any) -> None:
     await settle(app, pilot)
     await app.workers.wait_for_complete([w for w in app.workers if w.group == "flags"])
     await settle(app, pilot)
+
+
+async def test_e_edits_from_the_list_of_the_dashboard_too(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(TEXT)
+    (tmp_path / "b.toml").write_text(TEXT)
+    async with screen("ready", operator=Installed(tmp_path)) as (app, pilot):
+        side = app.query_one("#profiles")
+        app.query_one("#hosts").focus()
+        await pilot.press("e")
+        assert app.screen is app.screen_stack[0]  # a host has no text
+        side.focus()
+        await pilot.press("home", "down")
+        chosen = app.profile_name
+        assert chosen == "b"
+        await pilot.press("e")
+        await settle(app, pilot)
+        assert isinstance(app.screen, EditProfile) and app.screen.path == tmp_path / "b.toml"
+        await pilot.press("#", "ctrl+s", "escape")
+        await settle(app, pilot)
+        assert (tmp_path / "b.toml").read_text() == "#" + TEXT
+        assert app.screen is app.screen_stack[0] and (app.focused, app.profile_name) == (side, chosen)
+        (tmp_path / "b.toml").unlink()
+        await pilot.press("e")
+        await settle(app, pilot)
+        assert app.screen is app.screen_stack[0] and "Could not read" in app.notices.all[-1].sentence
 
 
 async def test_a_flag_is_completed_explained_checked_and_saved_at_80x24(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ profile's host (`control.profile_text`). Where that is not known it says so, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -246,3 +247,25 @@ class EditProfile(Modal[bool]):
             )
             return
         self.dismiss(self.saved)
+
+
+def file_of(app: Any, name: str) -> Path | None:
+    """The file of a profile; None, and said, when it has none."""
+    row = next((row for row in app.profile_rows if row.name == name), None)
+    if row is not None and row.path:
+        return Path(row.path)
+    app.tell("This profile has no file that could be edited.", "warning")
+    return None
+
+
+def edit(app: Any, name: str, done: Callable[[bool | None], None]) -> None:
+    """Open the editor on a profile, from wherever profiles are listed; a file that cannot be read is said."""
+    path = file_of(app, name)
+    if path is None:
+        return
+    try:
+        editor = EditProfile(name, path)
+    except (OSError, UnicodeError) as problem:
+        app.tell(f"Could not read {path}: {problem}. E of the profiles (P) opens it with $EDITOR.", "warning")
+        return
+    app.push_screen(editor, done)

@@ -179,26 +179,11 @@ class ProfilesScreen(ListPage[str]):
     def action_copy(self) -> None:
         self.host_app.doing.copy(self._command())
 
-    def _file(self) -> Path | None:
-        row = next((r for r in self.host_app.profile_rows if r.name == self.chosen), None)
-        if row is not None and row.path:
-            return Path(row.path)
-        self.host_app.tell("This profile has no file that could be edited.", "warning")
-        return None
-
     def action_edit(self) -> None:
         """Here, with completion, help and checks from the installed SGLang; E opens $EDITOR instead."""
-        from specdash.tui.dialogs.editing import EditProfile
+        from specdash.tui.dialogs.editing import edit
 
-        path = self._file()
-        if path is None:
-            return
-        try:
-            editor = EditProfile(self.chosen, path)
-        except (OSError, UnicodeError) as problem:
-            self.host_app.tell(f"Could not read {path}: {problem}. E opens it with $EDITOR.", "warning")
-            return
-        self.app.push_screen(editor, self._edited)
+        edit(self.host_app, self.chosen, self._edited)
 
     def _edited(self, written: bool | None) -> None:
         if written:
@@ -206,7 +191,9 @@ class ProfilesScreen(ListPage[str]):
             self.action_check()
 
     def action_edit_outside(self) -> None:
-        path = self._file()
+        from specdash.tui.dialogs.editing import file_of
+
+        path = file_of(self.host_app, self.chosen)
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         if path is None:
             return
