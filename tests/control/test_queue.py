@@ -213,13 +213,13 @@ async def test_hopeless_links_end_it_and_it_can_be_gone_on_with(link, stub, desk
 async def test_a_failed_way_back_is_repaired_by_the_base(link, stub, desk, root):
     """The running server cannot come back: the queue starts the base, and goes on."""
     marker = root / "broken"
-    base = fast(stub, "base", "--tok-s=4000")
-    fragile = fast(stub, "fragile", "--accept=2", f"--die-if={marker}", "--tok-s=5000")
+    base = fast(stub, "base", "--tok-s=1000")
+    fragile = fast(stub, "fragile", "--accept=2", f"--die-if={marker}", "--tok-s=2000")
     await up(link, base)
     plan = await queue.plan(
         link,
         base,
-        [fragile, fast(stub, "dies", "--accept=2", "--die=1"), fast(stub, "c", "--accept=3", "--tok-s=4500")],
+        [fragile, fast(stub, "dies", "--accept=2", "--die=1"), fast(stub, "c", "--accept=3", "--tok-s=1400")],
         options=FAST,
     )
     desk.hooks["dies", "[running] launch"] = lambda: marker.write_text("")
