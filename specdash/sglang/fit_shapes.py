@@ -193,7 +193,7 @@ def aux_layers(target: Config, draft: Config, context: Context) -> List[Finding]
     if reason:
         told, status = "{} refuses it".format(name), "block"
         if name == "EAGLE3":
-            told = "the engine computes with them and stops"
+            told = "the engine takes it as it stands, and stops"
             config = draft.get("eagle_config")
             # Until 0.5.12 only a bare `except` sees it; later the drafter's own class reads it too.
             if not isinstance(config, Mapping) and (not config or between(context.version, "", "0.5.12")):

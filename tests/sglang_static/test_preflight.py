@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,7 +199,7 @@ def gpu(index: int, used_gib: float = 0.0, total_gib: float = 80.0, **more: Any)
     }  # fmt: skip
 
 
-def named(checks: Any, name: str) -> Check:
+def named(checks: Iterable[Check], name: str) -> Check:
     return next(c for c in checks if c.name == name)
 
 
