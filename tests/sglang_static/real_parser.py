@@ -190,7 +190,7 @@ def main() -> None:
     )
     found = re.search(r"version[^=\n]*= *['\"]([^'\"]+)", text)
     package.__version__ = found[1] if found else ""  # type: ignore[attr-defined]
-    importlib.metadata.version = _version
+    importlib.metadata.version = _version  # type: ignore[assignment]
     replaced: set[str] = set()
     sys.path.insert(0, str(site))
     sys.meta_path.insert(0, _StandIns(replaced))

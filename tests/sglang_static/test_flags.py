@@ -133,14 +133,14 @@ def test_abbreviations_bind_as_argparse_binds_them() -> None:
     for prefix in {w[:cut] for w in words[::7] for cut in (6, 12, 18, len(w) - 1)} - {"--", "-h"}:
         if prefix in table.by_string or len(prefix) < 3:
             continue
-        flag, found = flagcheck._resolve(prefix, "x", table)
+        meant, found = flagcheck._resolve(prefix, "x", table)
         try:
             parser.parse_args([prefix, "x"])
             bound = True
         except (argparse.ArgumentError, SystemExit) as error:
             bound = not re.search("ambiguous", str(error)) and not isinstance(error, SystemExit)
         if bound:
-            assert flag is not None, prefix
+            assert meant is not None, prefix
         else:
             assert found and found[0].status == "block", prefix
 
