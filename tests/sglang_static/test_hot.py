@@ -98,7 +98,9 @@ def test_an_answer_that_did_not_come_proves_nothing(answer: dict[str, object], w
 
 
 def test_checksums_are_one_word_and_none_is_not_a_word() -> None:
-    ranks: list[dict[str, dict[str, object]]] = [{"checksums": {"a": "1"}, "parallelism_info": {"tp_rank": 0}}]
+    ranks: list[dict[str, dict[str, object]]] = [
+        {"checksums": {"a": "1"}, "parallelism_info": {"tp_rank": 0}}
+    ]
     one = hot.checksum({"status": 200, "body": json.dumps({"ranks": ranks}).encode()})
     ranks[0]["checksums"]["a"] = "2"
     two = hot.checksum({"status": 200, "body": json.dumps({"ranks": ranks}).encode()})
