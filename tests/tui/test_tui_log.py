@@ -506,6 +506,7 @@ async def test_a_filter_that_lets_nothing_pass_does_not_say_that_there_is_no_log
 _PIECES = [
     b'[2026-05-04 09:13:07] INFO:     127.0.0.1:5 - "GET /metrics HTTP/1.1" 200 OK',
     b'"GET /health?timeout=3 HTTP/1.1" 200 OK "GET /metrics HTTP/1.1" 200 OK',
+    b"x" * 500 + b'"GET /metrics HTTP/1.1" 200 OK',
     b'"GET /health?',
     b'x HTTP/1.1" 200 OK "GET /health HTTP/1.1" 503',
     b'"POST /generate HTTP/1.1" 200 OK',
