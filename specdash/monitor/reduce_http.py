@@ -34,7 +34,9 @@ def http_seen(host: HostState, event: Event, body: HttpSeen) -> HostState:
             server = _reported(server, now.info)
     if body.status == 200 and body.endpoint in ("ready", "health", "generate"):
         now = replace(now, was_ready=True)
-    return seen(with_server(host, memory.keep(server, now)), event)
+    host = with_server(host, memory.keep(server, now))
+    # A question that nobody answered is no sign of life: on a host that stood still the header said *live*.
+    return host if body.status is None else seen(host, event)
 
 
 def _reported(server: ServerState, info: server_info.Info | None) -> ServerState:

@@ -83,7 +83,12 @@ async def find_run(link: Link, name: str, *, live: bool = True) -> str:
     for run in runs:
         if run["id"] == name:
             return str(run["id"])
-    of_profile = [str(run["id"]) for run in runs if run.get("profile") == name]
+    # The one that lives first: beside it may stand a run that a switch only prepared as its way back.
+    of_profile = [
+        str(run["id"])
+        for run in sorted(runs, key=lambda run: not run.get("alive"))
+        if run.get("profile") == name
+    ]
     if of_profile:
         return of_profile[0]
     begins = [str(run["id"]) for run in runs if str(run["id"]).startswith(name)]

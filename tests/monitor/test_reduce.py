@@ -442,3 +442,14 @@ def test_an_eta_comes_from_finished_loads_of_the_profile() -> None:
     server = feed.tick(13.0).servers["r"]
     assert server.eta_s == pytest.approx(300.0)
     assert "1 earlier run" in server.eta_source
+
+
+def test_a_question_that_nobody_answered_is_no_sign_of_life() -> None:
+    """On a host that was stopped with SIGSTOP the header went on saying *live*: each poll that timed out counted."""
+    state = reduce(start([("h", "")]), Event(1.0, "h", LinkChanged("up")))
+    state = reduce(state, Event(2.0, "h", HostSeen({"now_boot": 1.0, "boot_id": "b"})))
+    before = state.hosts["h"].link.last_up
+    silent = reduce(state, Event(20.0, "h", HttpSeen("metrics", None, b"", problem="timeout"), "r"))
+    assert silent.hosts["h"].link.last_up == before
+    told = reduce(state, Event(20.0, "h", HttpSeen("metrics", 200, b""), "r"))
+    assert told.hosts["h"].link.last_up == 20.0
