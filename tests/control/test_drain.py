@@ -29,6 +29,7 @@ async def ended(link, run_id: str, **more):
     return plan, await events_of(stop.run(link, plan))
 
 
+@pytest.mark.slow
 async def test_a_drained_stop_answers_all_it_accepted(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--least=0.6", "--tell-rid"))
     with Clients(plan.spec["run"]["http"]["port"], ("plain", "plain", "kept")) as clients:

@@ -94,6 +94,7 @@ async def healthy(link, spec, run_id: str, length: float) -> None:
     assert accept_length(spec) == pytest.approx(length, abs=0.05)
 
 
+@pytest.mark.slow
 async def test_there_and_back_with_checksums_and_who_and_since_when(link, spec, root):
     run_id = await served(link, spec)
     there = await hot_switch.plan(link, run_id, str(root / "b"), pulse=False)
@@ -184,6 +185,7 @@ async def test_a_killed_sender_leaves_nothing_open(link, spec, root, hold, after
     await healthy(link, spec, run_id, 2.3)
 
 
+@pytest.mark.slow
 async def test_a_cut_link_changes_nothing(link, spec, root):
     spec = replace(spec, flags=(*spec.flags, ("--hold", "/update_weights_from_tensor")))
     run_id = await served(link, spec)

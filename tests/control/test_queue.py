@@ -272,6 +272,7 @@ async def _ended(link, run_id):
     return not (await hostruns.record(link, run_id))["alive"]
 
 
+@pytest.mark.slow
 async def test_a_blocked_one_is_passed_over_and_nothing_is_touched(link, stub, desk):
     base = fast(stub, "base", "--tok-s=4000")
     first, _ = await up(link, base)

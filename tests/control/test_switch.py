@@ -31,6 +31,7 @@ async def alive(link):
     return {run["id"]: run for run in listed if run["alive"]}
 
 
+@pytest.mark.slow
 async def test_switch_keeps_a_better_drafter(link, stub):
     a, _ = await up(link, fast(stub, profile="base"))
     plan, events = await go(link, a.id, fast(stub, "--accept=2.5", profile="eagle", algorithm="EAGLE3"))
@@ -148,6 +149,7 @@ async def _step(link, ident, name):
     return found if found and any(step["step"] == name for step in found["steps"]) else None
 
 
+@pytest.mark.slow
 async def test_abort_while_it_waits_for_a_quiet_moment_changes_nothing(link, stub):
     a, _ = await up(link, fast(stub, "--requests=2", profile="base"))
     plan = await switch.plan(link, a.id, fast(stub, profile="next"), **{**FAST, "idle_s": 60.0})

@@ -32,6 +32,7 @@ async def living(link) -> dict[str, dict]:
     return {run["id"]: run for run in listed if run["alive"]}
 
 
+@pytest.mark.slow
 async def test_b_serves_before_a_is_stopped(link, stub, other_port):
     a, _ = await up(link, fast(stub, profile="base"))
     b = fast(stub, "--accept=2.5", profile="eagle", algorithm="EAGLE3", port=other_port)

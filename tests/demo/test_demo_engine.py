@@ -23,6 +23,7 @@ def rates(one: Engine) -> list[float]:
     return [float(r) for r in re.findall(r"gen throughput \(token/s\): ([\d.]+)", one.text())]
 
 
+@pytest.mark.slow
 def test_base_serves_and_ends_as_the_captured_server(engine: Make, home: Path) -> None:
     one = engine("--enable-metrics").ready()
     assert one.get("/health")[0] == 200

@@ -210,6 +210,7 @@ async def test_the_broken_profile_breaks() -> None:
             pass
 
 
+@pytest.mark.slow
 async def test_a_check_of_the_demo_leaves_nothing_in_the_users_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ async def test_a_run_is_seen_from_start_to_ready_with_its_log_exact(hub: Hub, st
     assert hub.faults == []
 
 
+@pytest.mark.slow
 async def test_a_kill_is_seen_with_its_signal_and_is_an_alarm(hub: Hub, start_run) -> None:
     run = await start_run(hub.link("local"), "--load=0.1")
     assert await hub.until(lambda s: bool(x := server(s, run)) and bool(x.status.pid), 10)
@@ -90,6 +91,7 @@ async def test_a_recording_replays_to_the_same_state(host: Host, start_run, root
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 async def test_a_lost_link_keeps_the_last_data_and_comes_back(hub: Hub, start_run) -> None:
     run = await start_run(hub.link("local"), "--load=0.1")
     assert await hub.until(lambda s: bool(x := server(s, run)) and x.verdict.kind == "ready", 20)

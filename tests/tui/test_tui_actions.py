@@ -447,6 +447,7 @@ async def test_a_pulse_is_asked_before_and_told_after() -> None:
         assert "does not serve now" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_sixty_hosts_keep_the_headings_the_state_of_the_link_and_one_row_each() -> None:
     """The heading was scrolled away, the header's state was cut by a long name, and every other row of the fleet was blank."""
     long = "a-host-with-a-name-" + "x" * 70

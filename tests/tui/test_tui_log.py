@@ -322,6 +322,7 @@ def test_origin(line: bytes, origin: str) -> None:
     assert logtext.origin(line) == origin
 
 
+@pytest.mark.slow
 async def test_filters_are_kept_from_one_start_to_the_next_and_one_key_shows_all(tmp_path: Path) -> None:
     kept = tmp_path / "state" / "screen.json"
     lines = [

@@ -117,6 +117,7 @@ async def test_any_size_draws(state: str, size: tuple[int, int]) -> None:
         assert "h200-a" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_messages_plans_and_pages_are_ascii_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan's frame, a toast's bar and the scroll bar of a page were blocks and lines."""
     monkeypatch.setenv("SPECDASH_ASCII", "1")

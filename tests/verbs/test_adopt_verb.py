@@ -64,6 +64,7 @@ def foreign(tmp_path: Path) -> Iterator[Foreign]:
             continue
 
 
+@pytest.mark.slow
 def test_it_is_listed_taken_over_by_name_and_stopped(
     foreign: Foreign, capsys: pytest.CaptureFixture[str]
 ) -> None:
