@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from specdash.config.hosts import Host
 from specdash.monitor.hub import Hub
 from specdash.monitor.recording import replay
