@@ -163,7 +163,7 @@ async def _open(target: Target, timeout_s: float, opener: OpenLink | None) -> Li
         from specdash.host.open import open_link
 
         opener = open_link
-    return await opener(target.host, ask=None, timeout_s=max(timeout_s * 0.9, timeout_s - 0.5))
+    return await opener(target.host, ask=None, timeout_s=round(max(timeout_s * 0.9, timeout_s - 0.5), 2))
 
 
 async def _look(gatherer: Gatherer, opening: asyncio.Future[Link | None]) -> None:
