@@ -166,13 +166,13 @@ async def test_missing_interpreter_and_folder_are_sentences(link, stub, root):
 
 
 @pytest.mark.slow
-async def test_draining_waits_for_requests_and_can_be_taken_back(link, stub):
+async def test_waiting_for_a_quiet_moment_can_be_taken_back(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--requests=3"))
-    order = await stop.plan(link, plan.id, drain_s=60, deadline_s=5)
+    order = await stop.plan(link, plan.id, idle_s=60, deadline_s=5)
     seen = []
     async for event in stop.run(link, order):
         seen.append(event)
-        if event.step == "drain" and "3 requests" in event.sentence:
+        if event.step == "idle" and "3 requests" in event.sentence:
             assert "taken back" in await stop.abort(link, plan.id)
     assert seen[-1].final == "aborted"
     assert (await hostruns.record(link, plan.id))["phase"] == "ready"
@@ -181,10 +181,10 @@ async def test_draining_waits_for_requests_and_can_be_taken_back(link, stub):
 
 
 @pytest.mark.slow
-async def test_drain_ends_when_the_requests_do(link, stub):
+async def test_waiting_for_a_quiet_moment_ends_when_the_requests_do(link, stub):
     plan, _ = await up(link, stub("--load=0.1", "--requests=2", "--requests-for=1.5"))
-    said = await down(link, plan.id, drain_s=60, deadline_s=5)
-    counts = [event.data["requests"] for event in said if event.step == "drain" and event.data]
+    said = await down(link, plan.id, idle_s=60, deadline_s=5)
+    counts = [event.data["requests"] for event in said if event.step == "idle" and event.data]
     assert counts[-1] == 0 and said[-1].data["proven"]
 
 
